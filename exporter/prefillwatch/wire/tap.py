@@ -1,0 +1,209 @@
+"""The tap: how a relay tells the observer what it saw. Pure packing and unpacking; no sockets here.
+
+A relay collects records and sends them as packets over a SOCK_SEQPACKET socketpair, so a packet arrives whole or not at
+all. A packet that does not fit is dropped whole; the next one that gets through shows the hole by its sequence number.
+
+Packet layout (little endian)::
+
+    header   u32 magic, u32 epoch, u64 sequence, u64 dropped, u32 count, u32 relay
+    times    count x u64   monotonic nanoseconds of the read (or write) that the record tells of
+    keys     count x u64   stream id << 8 | kind
+    lengths  count x u32   payload lengths
+    payloads               back to back
+
+``epoch`` is new for every relay process, so that a restarted relay is not taken for a hole. ``dropped`` counts the
+packets this relay process has dropped so far. Stream id 0 belongs to the relay itself (HELLO, STATS).
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+MAGIC: Final = 0x70774154
+#: Largest packet; two of them fit the default socket buffer of Linux.
+MAX_PACKET_BYTES: Final = 96 * 1024
+#: Largest payload of one record; longer reads are cut into DATA_PART records and a last DATA.
+MAX_PAYLOAD_BYTES: Final = 32 * 1024
+
+_HEADER = struct.Struct("<IIQQII")
+_RECORD_BYTES: Final = 20
+
+
+class Kind(enum.IntEnum):
+    """What a record tells."""
+
+    HELLO = 0  # stream 0: a relay process begins (payload: Hello)
+    REQUEST = 1  # first byte of a request was read; its head is complete (payload: RequestHead)
+    REQUEST_BODY = 2  # a piece of the request body (transfer coding removed)
+    REQUEST_END = 3  # the last byte of the request was read; TTFT starts here
+    SENT = 4  # the whole request was handed to upstream (again, after a retry)
+    RESPONSE = 5  # the response head was read (payload: ResponseHead)
+    DATA_PART = 6  # a piece of a read; more pieces with the same time follow
+    DATA = 7  # the body bytes of one read (transfer coding removed), or their last piece
+    END = 8  # the exchange is over (payload: End)
+    BLOCKED = 9  # the client's socket took no more: writing to it is blocked from here
+    UNBLOCKED = 10  # the client's socket takes bytes again
+    STATS = 11  # stream 0: the relay's own figures (payload: RelayStats)
+
+
+class Finish(enum.IntEnum):
+    """How an exchange ended, as far as bytes tell. Errors inside the answer are the observer's to find."""
+
+    COMPLETE = 0  # the answer was passed on to its end
+    CLIENT_CLOSED = 1  # the client left first
+    UPSTREAM_TRUNCATED = 2  # upstream broke off after its response head
+    UPSTREAM_UNREACHABLE = 3  # no connection, or it died before a response head: answered 502 by us
+    REJECTED = 4  # refused by us (400, 408, 413, 501 ...); upstream saw nothing
+    CUT = 5  # cut by us when the drain limit ran out
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    relay: int
+    pid: int
+
+
+class RequestHead(msgspec.Struct, frozen=True, array_like=True):
+    """A request as the observer may know it: no query string, no credentials."""
+
+    method: str
+    path: str  # without the query
+    content_type: str = ""
+    content_encoding: str = ""
+    content_length: int = -1  # -1: not announced
+    request_id: str = ""  # X-Request-Id, at most 128 characters
+    slo_ttft_ms: float = 0.0  # x-slo-ttft-ms; 0: absent
+    slo_tpot_ms: float = 0.0  # x-slo-tpot-ms; 0: absent
+    resumed: bool = False  # told again for an observer that started later; no body follows
+    received_ns: int = 0  # with resumed: when REQUEST_END was
+    body_limit: int = 0  # body bytes beyond this are not copied to the tap; 0: all are
+
+
+class ResponseHead(msgspec.Struct, frozen=True, array_like=True):
+    status: int
+    content_type: str = ""
+    content_encoding: str = ""
+    observed: bool = True  # False: the body is not copied to the tap (binary, unknown endpoint)
+    injected: bool = False  # usage was asked for by us and is stripped from what the client gets
+
+
+class End(msgspec.Struct, frozen=True, array_like=True):
+    finish: Finish
+    status: int = 0  # the status the client got; 0: none
+    reason: str = ""  # a short fixed word, e.g. "connect", "reset", "body_too_large"
+
+
+class RelayStats(msgspec.Struct, frozen=True, array_like=True):
+    """Running totals of one relay process, sent every second."""
+
+    client_connections: int
+    upstream_connections: int
+    idle_upstream_connections: int
+    exchanges: int  # in flight
+    lag_bounds: tuple[float, ...]  # seconds, upper bounds without +Inf
+    lag_counts: tuple[int, ...]  # per bucket, not cumulative; one more than bounds
+    lag_sum: float  # seconds
+    core_wait_ns: int = 0  # time this process waited for a core (schedstat)
+    retries: int = 0
+    upstream_connect_failures: int = 0
+
+
+Payload = Hello | RequestHead | ResponseHead | End | RelayStats
+
+_encoder = msgspec.msgpack.Encoder()
+_DECODERS: Final = {
+    Kind.HELLO: msgspec.msgpack.Decoder(Hello),
+    Kind.REQUEST: msgspec.msgpack.Decoder(RequestHead),
+    Kind.RESPONSE: msgspec.msgpack.Decoder(ResponseHead),
+    Kind.END: msgspec.msgpack.Decoder(End),
+    Kind.STATS: msgspec.msgpack.Decoder(RelayStats),
+}
+
+
+def encode_payload(payload: Payload) -> bytes:
+    return _encoder.encode(payload)
+
+
+def decode_payload(kind: int, data: bytes | memoryview) -> Payload:
+    """The payload of a HELLO, REQUEST, RESPONSE, END or STATS record. Raises msgspec.DecodeError on other bytes."""
+    payload: Payload = _DECODERS[Kind(kind)].decode(data)
+    return payload
+
+
+class PacketBuilder:
+    """Collects records of one relay process and packs them. Not more work per record than three appends."""
+
+    __slots__ = ("_keys", "_payloads", "_size", "_times", "dropped", "epoch", "relay", "sequence")
+
+    def __init__(self, relay: int, epoch: int) -> None:
+        self.relay = relay
+        self.epoch = epoch
+        self.sequence = 0
+        self.dropped = 0
+        self._times: list[int] = []
+        self._keys: list[int] = []
+        self._payloads: list[bytes] = []
+        self._size = _HEADER.size
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def add(self, time_ns: int, stream: int, kind: int, payload: bytes = b"") -> bool:
+        """Add a record; True when the packet is full and must be taken before the next record is added."""
+        self._times.append(time_ns)
+        self._keys.append(stream << 8 | kind)
+        self._payloads.append(payload)
+        self._size += _RECORD_BYTES + len(payload)
+        return self._size > MAX_PACKET_BYTES - MAX_PAYLOAD_BYTES - _RECORD_BYTES
+
+    def take(self) -> bytes:
+        """The packet of all records since the last call, numbered."""
+        count = len(self._times)
+        self.sequence += 1
+        packet = b"".join(
+            (
+                _HEADER.pack(MAGIC, self.epoch, self.sequence, self.dropped, count, self.relay),
+                struct.pack(f"<{count}Q{count}Q{count}I", *self._times, *self._keys, *map(len, self._payloads)),
+                *self._payloads,
+            )
+        )
+        self._times.clear()
+        self._keys.clear()
+        self._payloads.clear()
+        self._size = _HEADER.size
+        return packet
+
+
+def pieces(data: bytes) -> Iterator[tuple[bool, bytes]]:
+    """Cut a long read into (is_last, piece) pairs that each fit a record."""
+    for start in range(0, len(data), MAX_PAYLOAD_BYTES):
+        end = start + MAX_PAYLOAD_BYTES
+        yield end >= len(data), data[start:end]
+
+
+class Packet:
+    """A received packet. Iterating gives (time_ns, stream, kind, payload) with payloads as bytes."""
+
+    __slots__ = ("_body", "count", "dropped", "epoch", "relay", "sequence")
+
+    def __init__(self, data: bytes) -> None:
+        """Raises ValueError when the bytes are no packet."""
+        if len(data) < _HEADER.size:
+            raise ValueError(f"tap packet of {len(data)} bytes is shorter than its header")
+        magic, self.epoch, self.sequence, self.dropped, self.count, self.relay = _HEADER.unpack_from(data)
+        if magic != MAGIC or len(data) < _HEADER.size + self.count * _RECORD_BYTES:
+            raise ValueError("tap packet with a bad header")
+        self._body = data
+
+    def __iter__(self) -> Iterator[tuple[int, int, int, bytes]]:
+        data, count = self._body, self.count
+        fixed = struct.unpack_from(f"<{count}Q{count}Q{count}I", data, _HEADER.size)
+        position = _HEADER.size + count * _RECORD_BYTES
+        for time_ns, key, length in zip(fixed[:count], fixed[count : 2 * count], fixed[2 * count :], strict=True):
+            end = position + length
+            yield time_ns, key >> 8, key & 0xFF, data[position:end]
+            position = end

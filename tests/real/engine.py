@@ -1,0 +1,167 @@
+"""Start, watch and stop a real vLLM server on the CPU. Used by the fixtures here and by record_workload.py."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+ROOT = Path(__file__).resolve().parents[2]
+VENV = Path(os.environ.get("PREFILLWATCH_REAL_VENV", ROOT / ".venv-real"))
+MODEL_DIR = Path(os.environ.get("PREFILLWATCH_REAL_MODEL", ROOT / ".cache" / "real-model"))
+MODEL_NAME = "tiny"
+
+BASE_FLAGS = (
+    f"--model={MODEL_DIR}",
+    f"--served-model-name={MODEL_NAME}",
+    "--host=127.0.0.1",
+    "--enforce-eager",
+    "--max-model-len=16384",
+    "--enable-prompt-tokens-details",
+    "--enable-logging-iteration-details",
+)
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "2",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    # One core for the engine's arithmetic: the other is for the API server, for us and for the client, so that what is
+    # measured between them is not three programs fighting over a core.
+    "VLLM_CPU_OMP_THREADS_BIND": "0",
+}
+START_LIMIT_SECONDS = 240.0
+STOP_LIMIT_SECONDS = 30.0
+
+
+class EngineError(Exception):
+    """vLLM could not be started; the message holds the end of its log."""
+
+
+def server_command(port: int, flags: Sequence[str] = ()) -> list[str]:
+    """The command line of a vLLM API server on `port`.
+
+    By module, because the `vllm` command looks for a distribution of that name and the CPU build has another.
+    """
+    python = str(VENV / "bin" / "python")
+    return [python, "-m", "vllm.entrypoints.openai.api_server", *BASE_FLAGS, f"--port={port}", *flags]
+
+
+def server_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
+    return os.environ | ENVIRONMENT | (extra or {})
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Engine:
+    """A vLLM server as a child process: `with Engine(log_dir) as engine: ... engine.url`."""
+
+    log_dir: Path
+    flags: Sequence[str] = ()
+    steplog: bool = True
+    port: int = field(default_factory=free_port)
+
+    def __enter__(self) -> Engine:
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        if not (VENV / "bin" / "python").exists() or not (MODEL_DIR / "config.json").exists():
+            raise EngineError("vLLM for the CPU is not set up here: run `python3 tests/real/setup.py` first")
+        extra = {"PREFILLWATCH_STEPLOG": str(self.log_dir)} if self.steplog else {}
+        self.log: IO[bytes] = self.log_path.open("wb")
+        self.process = subprocess.Popen(
+            server_command(self.port, self.flags),
+            env=server_environment(extra),
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            self.wait_until_healthy()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        return self.log_dir / "vllm.log"
+
+    def wait_until_healthy(self) -> None:
+        deadline = time.monotonic() + START_LIMIT_SECONDS
+        while not is_healthy(self.url):
+            if self.process.poll() is not None:
+                raise EngineError(f"vLLM exited with {self.process.returncode} while starting:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise EngineError(f"vLLM was not healthy after {START_LIMIT_SECONDS:.0f} s:\n{self.log_tail()}")
+            time.sleep(0.25)
+
+    def log_tail(self, lines: int = 30) -> str:
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def core_pid(self) -> int:
+        """The engine process proper, a child of the API server."""
+        for pid in descendants(self.process.pid):
+            if "EngineCore" in process_name(pid):
+                return pid
+        raise EngineError(f"no engine process below {self.process.pid}")
+
+    def stop(self) -> None:
+        # A stopped process cannot be terminated; wake all of the group first.
+        for number in (signal.SIGCONT, signal.SIGTERM):
+            signal_group(self.process.pid, number)
+        try:
+            self.process.wait(STOP_LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        signal_group(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.log.close()
+
+
+def is_healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def signal_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def descendants(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            yield int(child)
+            yield from descendants(int(child))
+
+
+def process_name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() or ""
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""Experiments: a simulated vLLM, load, probes and the demo."""

@@ -1,0 +1,63 @@
+"""Token deadlines: does the answer flow at the pace that its reader was promised?
+
+After Etalon's fluidity index (arXiv 2407.07000): a token is due one target gap D after the deadline of the token before
+it. A token that comes early builds slack for the ones behind it; a late one costs every deadline that passed meanwhile
+and clears the slack::
+
+    on time (t <= slack + D):  slack += n D - t
+    late:                      misses = floor((t - slack - D) / D) + 1,  slack = (n - 1) D
+
+for a gap of t seconds that brought n tokens. A deadline that passed without a token is a deadline all the same, so the
+ratio misses / deadlines stays between 0 and 1. An early stall hurts, a late one behind enough slack does not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
+
+class Fluidity:
+    """Slack per token slot (index of the stream in the token books), in nanoseconds; O(1) state per stream."""
+
+    __slots__ = ("_slack", "_target_ns")
+
+    def __init__(self, target_gap_ns: int) -> None:
+        if target_gap_ns <= 0:
+            raise ValueError(f"target gap of {target_gap_ns} ns is not positive")
+        self._target_ns = target_gap_ns
+        self._slack: IntArray = np.zeros(64, np.int64)
+
+    def begin(self, slot: int) -> None:
+        """A first token came in this slot: its deadlines start now, without slack."""
+        if slot >= len(self._slack):
+            grown = np.zeros(max(2 * len(self._slack), slot + 1), np.int64)
+            grown[: len(self._slack)] = self._slack
+            self._slack = grown
+        self._slack[slot] = 0
+
+    def gaps(self, slots: IntArray, gaps_ns: IntArray, tokens: IntArray) -> tuple[IntArray, IntArray]:
+        """Deadlines and misses of each gap. Gaps of one slot must stand next to each other, in order of time."""
+        deadlines = tokens.copy()
+        misses = np.zeros(len(slots), np.int64)
+        for turn in _turns(slots):
+            late_by = gaps_ns[turn] - self._slack[slots[turn]] - self._target_ns
+            late = late_by > 0
+            missed = np.where(late, late_by // self._target_ns + 1, 0)
+            misses[turn] = missed
+            deadlines[turn] += np.maximum(missed - 1, 0)
+            early = self._slack[slots[turn]] + tokens[turn] * self._target_ns - gaps_ns[turn]
+            self._slack[slots[turn]] = np.where(late, (tokens[turn] - 1) * self._target_ns, early)
+        return deadlines, misses
+
+
+def _turns(slots: IntArray) -> list[IntArray]:
+    """Index sets that each hold a slot at most once: the first gaps of all slots, the second ones, and so on."""
+    if len(slots) < 2:
+        return [np.arange(len(slots))] if len(slots) else []
+    begins = np.flatnonzero(np.concatenate(([True], slots[1:] != slots[:-1])))
+    lengths = np.diff(np.append(begins, len(slots)))
+    turn = np.arange(len(slots)) - np.repeat(begins, lengths)
+    return [np.flatnonzero(turn == number) for number in range(int(lengths.max()))]

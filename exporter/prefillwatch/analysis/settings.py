@@ -1,0 +1,33 @@
+"""What an operator may set about the analysis. Times in seconds here at the edge; the books compute in nanoseconds."""
+
+from __future__ import annotations
+
+import msgspec
+
+DEFAULT_PROMPT_EDGES = (512, 2048, 8192, 32768, 131072)
+DEFAULT_WINDOWS_S = (10, 60, 300)
+
+
+class StallRule(msgspec.Struct, frozen=True):
+    """A gap is a stall when it is at least ``min_seconds`` and ``factor`` times the baseline per token it brought,
+    or at least ``always_seconds``, whoever kept the tokens."""
+
+    min_seconds: float = 0.1
+    factor: float = 4.0
+    always_seconds: float = 1.0
+
+
+class Slo(msgspec.Struct, frozen=True):
+    """What users were promised; a request may bring its own by x-slo-ttft-ms and x-slo-tpot-ms."""
+
+    ttft_seconds: float = 2.0
+    tpot_seconds: float = 0.1
+    itl_seconds: float = 0.2  # the target gap: token deadlines and the advice are made from it
+
+
+class AnalysisSettings(msgspec.Struct, frozen=True):
+    prompt_edges: tuple[int, ...] = DEFAULT_PROMPT_EDGES
+    windows_s: tuple[int, ...] = DEFAULT_WINDOWS_S
+    stall: StallRule = StallRule()
+    slo: Slo = Slo()
+    max_models: int = 32

@@ -1,0 +1,88 @@
+"""Addresses: where we listen and where the upstream server is. Parsing and writing only, no sockets."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
+
+_ANY_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (a table of what people write, nothing is bound)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """A TCP address to listen on; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{_bracketed(self.host)}:{self.port}"
+
+    @property
+    def reachable(self) -> ListenAddress:
+        """The address a client on this machine can use: loopback where we listen on every interface."""
+        return ListenAddress(_ANY_HOSTS.get(self.host, self.host), self.port)
+
+
+def parse_listen(text: str) -> ListenAddress:
+    """Read ``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT`` (every IPv4 interface). Raises ValueError."""
+    stripped = text.strip()
+    host, colon, port_text = stripped.rpartition(":")
+    if not colon or not port_text.isascii() or not port_text.isdigit():
+        raise ValueError(_not_listenable(text, "127.0.0.1:8080 or [::1]:8080"))
+    port = int(port_text)
+    if port > 65535:
+        raise ValueError(f"port {port} in {text!r} is out of range; use 1 to 65535, or 0 for any free port")
+    if host.startswith("[") and host.endswith("]"):
+        return ListenAddress(_ipv6(host[1:-1], text), port)
+    if ":" in host:
+        raise ValueError(_not_listenable(text, f"[{host}]:{port} (an IPv6 address goes in brackets)"))
+    if "/" in host or any(character.isspace() for character in host):
+        raise ValueError(_not_listenable(text, "127.0.0.1:8080 or [::1]:8080"))
+    return ListenAddress(host or "0.0.0.0", port)  # noqa: S104 (only when the user wrote ":PORT")
+
+
+def parse_upstream(text: str) -> str:
+    """The upstream in its normal form: ``http[s]://HOST[:PORT]`` or ``unix:/PATH``. Raises ValueError.
+
+    A path, a query or credentials in the address are refused: requests go upstream with the path the client used.
+    """
+    stripped = text.strip()
+    if stripped.startswith("unix:"):
+        return _unix_upstream(stripped)
+    parts = urlsplit(stripped if "://" in stripped else f"//{stripped}")
+    if "@" in parts.netloc:
+        raise ValueError("credentials in the address are refused; clients send their own, upstream_api_key is for ours")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{text!r} is not a server's address; write http://HOST:PORT, https://HOST:PORT or unix:/PATH")
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError(f"{text!r} has a path; write only {parts.scheme}://{parts.netloc} (clients bring the path)")
+    try:
+        port = parts.port
+    except ValueError:
+        raise ValueError(f"{text!r} has a bad port; use 1 to 65535") from None
+    return f"{parts.scheme}://{_bracketed(parts.hostname)}" + (f":{port}" if port is not None else "")
+
+
+def _unix_upstream(text: str) -> str:
+    path = text.removeprefix("unix:").removeprefix("//")
+    if not PurePosixPath(path).is_absolute():
+        raise ValueError(f"{text!r} has no absolute path; write for example unix:/run/vllm.sock")
+    return f"unix:{path}"
+
+
+def _ipv6(host: str, text: str) -> str:
+    try:
+        return str(ipaddress.IPv6Address(host))
+    except ValueError:
+        raise ValueError(_not_listenable(text, "127.0.0.1:8080 or [::1]:8080")) from None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _not_listenable(text: str, remedy: str) -> str:
+    return f"{text!r} is not an address to listen on; write HOST:PORT, for example {remedy}"

@@ -1,0 +1,86 @@
+"""What the supervisor tells the observer process at its start: one JSON object on stdin.
+
+Beside it goes the control channel (``control_fd``, a stream socket): the supervisor writes one JSON line with a
+`Control` object at every change, and the first one at once. The observer writes the line ``ready`` when it reads the
+taps, upon which the relays tell their running exchanges again. The end of the channel means that the supervisor is
+gone: the observer must end too.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Role = Literal["supervisor", "relay", "observer", "upstream"]
+
+
+class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations in seconds, sizes in tokens."""
+
+    tap_fds: tuple[int, ...]  # our end of each relay's SOCK_SEQPACKET pair, by relay index
+    control_fd: int
+    admin_fds: tuple[int, ...]  # bound and listening; they outlive us, so that a restart keeps the port
+    upstream: str  # http[s]://HOST[:PORT] or unix:/PATH
+    upstream_ca: str = ""  # a PEM file; empty: the system's
+    upstream_insecure: bool = False  # do not verify upstream's certificate
+    upstream_api_key: str = ""  # for /metrics and /v1/models; empty: none
+    scrape_interval_s: float = 1.0
+    prompt_buckets: tuple[int, ...] = (512, 2048, 8192, 32768, 131072)  # upper bounds, rising
+    windows_s: tuple[float, ...] = (10.0, 60.0, 300.0)
+    stall_min_gap_s: float = 0.1
+    stall_factor: float = 4.0  # times the baseline
+    stall_always_s: float = 1.0
+    slo_ttft_s: float = 2.0
+    slo_tpot_s: float = 0.1
+    slo_itl_s: float = 0.2
+    max_models: int = 32  # model names of their own; all further ones are "other"
+    gpu: bool = True  # look for a GPU through NVML
+    usage_injected: bool = False
+    mode: Literal["serve", "run"] = "serve"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One process of ours, for ``/api/state``."""
+
+    role: Role
+    pid: int
+    index: int = -1  # which relay; -1: there is only one of this role
+
+
+class Restarts(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a process was started again since the supervisor began."""
+
+    relay: int = 0
+    observer: int = 0
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True):
+    """One line on the control channel: the whole truth now, not a change."""
+
+    processes: tuple[Process, ...]
+    draining: bool
+    restarts: Restarts
+
+
+READY_LINE = b"ready\n"
+
+_settings_decoder = msgspec.json.Decoder(ObserverSettings)
+_control_decoder = msgspec.json.Decoder(Control)
+
+
+def encode(message: ObserverSettings | Control) -> bytes:
+    """One JSON line."""
+    return msgspec.json.encode(message) + b"\n"
+
+
+def decode_settings(data: bytes) -> ObserverSettings:
+    """Raises msgspec.DecodeError when the bytes are no settings."""
+    return _settings_decoder.decode(data)
+
+
+def decode_control(line: bytes) -> Control:
+    """Raises msgspec.DecodeError when the line is no control message."""
+    return _control_decoder.decode(line)

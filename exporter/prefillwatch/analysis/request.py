@@ -1,0 +1,47 @@
+"""One request in the books: what is known of it from the wire, from its last byte received to its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """Times are monotonic nanoseconds; 0 means not yet. Token counts of the prompt are of all its prompts together."""
+
+    rid: int
+    endpoint: str
+    received_ns: int  # last byte of the request; TTFT starts here
+    model: int
+    generating: bool = True  # an endpoint that makes tokens; others are only counted
+    request_id: str = ""
+    sent_ns: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    prompt_chars: int = 0
+    text_only: bool = True  # no images or audio, whose size in tokens the text does not tell
+    prompt_tokens: int = 0
+    prompt_exact: bool = False
+    cached_tokens: int = 0
+    ttft_target_ns: int = 0  # the request's own; 0: the configured one
+    tpot_target_ns: int = 0
+    events: int = 0  # token events seen
+    generated: int | None = None  # tokens by usage
+    told_prompt: bool = False  # prompt length and TTFT are in the histograms
+    slots: dict[int, int] = field(default_factory=dict)  # choice -> slot in the token books
+    blocked_since_ns: int = 0  # our write to the client is blocked from here
+    blocked_ns: int = 0  # and was blocked for so long before
+
+    @property
+    def in_prefill(self) -> bool:
+        """Sent upstream and no token event yet: from outside, waiting and reading the prompt look alike."""
+        return bool(self.sent_ns) and not self.first_ns
+
+    @property
+    def uncached_tokens(self) -> int:
+        return max(self.prompt_tokens - self.cached_tokens, 0)
+
+    @property
+    def tokens(self) -> int:
+        """Generated tokens as well as they are known: by usage, else one per token event."""
+        return self.events if self.generated is None else self.generated

@@ -12,11 +12,13 @@ from typing import Literal
 
 import msgspec
 
+from prefillwatch.analysis.settings import AnalysisSettings
+
 Role = Literal["supervisor", "relay", "observer", "upstream"]
 
 
 class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations in seconds, sizes in tokens."""
+    """Durations in seconds."""
 
     tap_fds: tuple[int, ...]  # our end of each relay's SOCK_SEQPACKET pair, by relay index
     control_fd: int
@@ -26,15 +28,7 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
     upstream_insecure: bool = False  # do not verify upstream's certificate
     upstream_api_key: str = ""  # for /metrics and /v1/models; empty: none
     scrape_interval_s: float = 1.0
-    prompt_buckets: tuple[int, ...] = (512, 2048, 8192, 32768, 131072)  # upper bounds, rising
-    windows_s: tuple[float, ...] = (10.0, 60.0, 300.0)
-    stall_min_gap_s: float = 0.1
-    stall_factor: float = 4.0  # times the baseline
-    stall_always_s: float = 1.0
-    slo_ttft_s: float = 2.0
-    slo_tpot_s: float = 0.1
-    slo_itl_s: float = 0.2
-    max_models: int = 32  # model names of their own; all further ones are "other"
+    analysis: AnalysisSettings = AnalysisSettings()
     gpu: bool = True  # look for a GPU through NVML
     usage_injected: bool = False
     mode: Literal["serve", "run"] = "serve"

@@ -1,0 +1,232 @@
+"""Everything that can be set, and where it comes from: flags, then ``PREFILLWATCH_*``, then a YAML file.
+
+A key has one name in all three places: ``max_body`` in YAML, ``PREFILLWATCH_MAX_BODY``, ``--max-body``. The sources are
+merged here rather than by a library, so that an error can say which of them brought the bad value.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+from prefillwatch.addresses import ListenAddress, parse_listen, parse_upstream
+from prefillwatch.config_values import (
+    choice,
+    count,
+    duration,
+    durations,
+    existing_file,
+    factor,
+    size,
+    switch,
+    text,
+    token_edges,
+)
+from prefillwatch.errors import ConfigError
+
+ENV_PREFIX: Final = "PREFILLWATCH_"
+CONFIG_ENV: Final = "PREFILLWATCH_CONFIG"
+# Kubernetes sets these for a Service called "prefillwatch…"; they are not meant for us.
+_SERVICE_LINK: Final = re.compile(
+    r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$"
+)
+
+Listen = Annotated[ListenAddress, BeforeValidator(lambda value: parse_listen(text(value)))]
+Upstream = Annotated[str, BeforeValidator(lambda value: parse_upstream(text(value)))]
+ExistingFile = Annotated[Path, BeforeValidator(existing_file)]
+Switch = Annotated[bool, BeforeValidator(switch)]
+Size = Annotated[int, BeforeValidator(size)]
+
+
+class Settings(BaseModel):
+    """The settings of ``serve``, ``run`` and ``check``. Durations are seconds, sizes bytes, prompt sizes tokens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, arbitrary_types_allowed=True)
+
+    upstream: Upstream | None = Field(None, description="the server to watch: http://HOST:PORT, https://…, unix:/PATH")
+    listen: Listen = Field(ListenAddress("127.0.0.1", 8080), description="where clients connect")
+    admin: Listen = Field(ListenAddress("127.0.0.1", 9843), description="where /metrics, the page and the API are")
+    relays: Annotated[int, BeforeValidator(count(1, 64))] = Field(
+        1, description="relay processes; one carries about 20,000 tokens/s"
+    )
+    tls_cert: ExistingFile | None = Field(None, description="serve clients over TLS with this certificate chain (PEM)")
+    tls_key: ExistingFile | None = Field(None, description="the private key of tls_cert (PEM)")
+    upstream_ca: ExistingFile | None = Field(None, description="trust this authority for an https upstream (PEM)")
+    upstream_insecure: Switch = Field(False, description="do not verify the certificate of an https upstream")
+    upstream_api_key: SecretStr | None = Field(
+        None, description="key for our own requests to /metrics and /v1/models; clients' keys pass through untouched"
+    )
+    preserve_host: Switch = Field(True, description="send the client's Host header upstream; false: the upstream's own")
+    usage: Annotated[Literal["off", "inject"], BeforeValidator(choice("off", "inject"))] = Field(
+        "off", description="inject: ask upstream for token counts where the client did not, and strip them again"
+    )
+    request_timeout: Annotated[float, BeforeValidator(duration(0.1))] = Field(
+        60.0, description="limit for receiving a whole request; answering has none"
+    )
+    max_body: Size = Field(64 * 2**20, description="largest request body")
+    connect_timeout: Annotated[float, BeforeValidator(duration(0.01))] = Field(
+        10.0, description="limit for connecting to upstream"
+    )
+    upstream_keepalive: Annotated[float, BeforeValidator(duration(0.0))] = Field(
+        4.0, description="keep an idle upstream connection this long; stay below the server's own limit (vLLM: 5s)"
+    )
+    client_idle_timeout: Annotated[float, BeforeValidator(duration(0.1))] = Field(
+        75.0, description="keep an idle client connection this long"
+    )
+    idle_limit: Annotated[float, BeforeValidator(duration(0.0))] = Field(
+        0.0, description="cut an answer after this long without a byte from upstream; 0: never"
+    )
+    drain_timeout: Annotated[float, BeforeValidator(duration(0.0))] = Field(
+        25.0, description="after SIGTERM, let running answers finish for this long"
+    )
+    stop_timeout: Annotated[float, BeforeValidator(duration(0.1))] = Field(
+        60.0, description="run: let the command end for this long after it got the signal, then kill it"
+    )
+    scrape_interval: Annotated[float, BeforeValidator(duration(0.1))] = Field(
+        1.0, description="how often to read upstream's /health and /metrics"
+    )
+    prompt_buckets: Annotated[tuple[int, ...], BeforeValidator(token_edges)] = Field(
+        (512, 2048, 8192, 32768, 131072), description="edges of the prompt sizes in labels, in tokens"
+    )
+    windows: Annotated[tuple[int, ...], BeforeValidator(durations(1, 3600))] = Field(
+        (10, 60, 300), description="lengths of the sliding windows, whole seconds"
+    )
+    stall_min_gap: Annotated[float, BeforeValidator(duration(0.001))] = Field(
+        0.1, description="a gap shorter than this is no stall"
+    )
+    stall_factor: Annotated[float, BeforeValidator(factor(1.0))] = Field(
+        4.0, description="nor is one below this many times the stream's usual gap"
+    )
+    stall_always: Annotated[float, BeforeValidator(duration(0.001))] = Field(
+        1.0, description="a gap as long as this always is"
+    )
+    slo_ttft: Annotated[float, BeforeValidator(duration(0.001))] = Field(
+        2.0, description="promised time to first token"
+    )
+    slo_tpot: Annotated[float, BeforeValidator(duration(0.001))] = Field(
+        0.1, description="promised time per output token, mean of a request"
+    )
+    slo_itl: Annotated[float, BeforeValidator(duration(0.001))] = Field(
+        0.2, description="promised gap between two tokens; token deadlines and advice are made from it"
+    )
+    max_models: Annotated[int, BeforeValidator(count(1, 1000))] = Field(
+        32, description="model names with series of their own; further ones count as other"
+    )
+    gpu: Annotated[Literal["auto", "off"], BeforeValidator(choice("auto", "off"))] = Field(
+        "auto", description="read GPU memory through NVML where there is a GPU (extra: prefillwatch[gpu])"
+    )
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], BeforeValidator(choice("debug", "info", "warning", "error"))
+    ] = Field("info", description="least severe message to log")
+    log_format: Annotated[Literal["text", "json"], BeforeValidator(choice("text", "json"))] = Field(
+        "text", description="form of log lines on stderr"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Settings:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            missing, given = ("tls_key", "tls_cert") if self.tls_key is None else ("tls_cert", "tls_key")
+            raise ValueError(f"{given} is set without {missing}; TLS needs both")
+        if self.stall_always < self.stall_min_gap:
+            raise ValueError("stall_always is below stall_min_gap; every stall of the first kind would be one already")
+        if self.listen == self.admin and self.listen.port:
+            raise ValueError(f"listen and admin are both {self.listen}; give the admin listener a port of its own")
+        return self
+
+    def required_upstream(self) -> str:
+        """The upstream address. Raises ConfigError where none was given."""
+        if self.upstream is None:
+            raise ConfigError(
+                "upstream is not set; name the server to watch, for example --upstream http://127.0.0.1:8000"
+            )
+        return self.upstream
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value as it was given, and where, in the words of its source."""
+
+    value: Any
+    origin: str
+
+
+def load(flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path | None = None) -> Settings:
+    """Merge the sources and validate them. ``flags`` holds only what was given on the command line.
+
+    Raises ConfigError; its message has one line per problem, each naming key, source, input and remedy.
+    """
+    path = config_file or (Path(environ[CONFIG_ENV]) if environ.get(CONFIG_ENV) else None)
+    given = _from_file(path) if path else {}
+    given |= _from_environment(environ)
+    given |= {key: _Given(value, flag_name(key)) for key, value in flags.items()}
+    try:
+        return Settings.model_validate({key: item.value for key, item in given.items()})
+    except ValidationError as error:
+        raise ConfigError("\n".join(_lines(error, given))) from None
+
+
+def flag_name(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
+    given = {}
+    for name, value in environ.items():
+        if not name.startswith(ENV_PREFIX) or name == CONFIG_ENV or _SERVICE_LINK.search(name):
+            continue
+        key = name.removeprefix(ENV_PREFIX).lower()
+        if key not in Settings.model_fields:
+            raise ConfigError(f"{name} is no setting of prefillwatch{_nearest(key, lambda k: ENV_PREFIX + k.upper())}")
+        given[key] = _Given(value, name)
+    return given
+
+
+def _from_file(path: Path) -> dict[str, _Given]:
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} must hold 'key: value' lines, not a {type(content).__name__}")
+    for key in content:
+        if key not in Settings.model_fields:
+            raise ConfigError(f"{path}: {key!r} is no setting of prefillwatch{_nearest(str(key), str)}")
+    return {key: _Given(value, str(path)) for key, value in content.items()}
+
+
+def _nearest(key: str, spelled: Any) -> str:
+    nearest = difflib.get_close_matches(key.lower().replace("-", "_"), Settings.model_fields, n=1, cutoff=0.5)
+    return f"; did you mean {spelled(nearest[0])}?" if nearest else "; see 'prefillwatch serve --help' for all of them"
+
+
+def _lines(error: ValidationError, given: Mapping[str, _Given]) -> list[str]:
+    lines = []
+    for problem in error.errors(include_url=False, include_input=False):
+        message = problem["msg"].removeprefix("Value error, ")
+        key = str(problem["loc"][0]) if problem["loc"] else ""
+        lines.append(f"{key} ({given[key].origin}): {message}" if key in given else message)
+    return lines
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a mapping that names a key twice, where YAML would quietly keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is set twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,149 @@
+"""Reading single settings: each function takes a value from a flag, the environment or YAML and gives the typed one.
+
+All raise ValueError with a message that names the input and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prefillwatch.quantities import format_duration, parse_duration, parse_size, parse_tokens
+
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
+
+
+def text(value: Any) -> str:
+    """A plain value as text. YAML reads ``8080`` as a number, which is what the user wrote all the same."""
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return str(value)
+    if value is None:
+        raise ValueError("has no value; write one or leave the key out")
+    raise ValueError(f"{value!r} is a {type(value).__name__}; write a single value")
+
+
+def switch(value: Any) -> bool:
+    """true or false, in YAML's words and in those used in environments."""
+    if isinstance(value, bool):
+        return value
+    word = text(value).strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise ValueError(f"{value!r} is neither true nor false")
+
+
+def choice(*words: str) -> Callable[[Any], str]:
+    """One of the words."""
+
+    def read(value: Any) -> str:
+        if value is False:
+            value = "off"  # what YAML makes of a bare off
+        word = text(value).strip().lower() if not isinstance(value, bool) else "true"
+        if word not in words:
+            raise ValueError(f"{value!r} is not one of {', '.join(words)}")
+        return word
+
+    return read
+
+
+def count(least: int, most: int) -> Callable[[Any], int]:
+    """A whole number between two bounds."""
+
+    def read(value: Any) -> int:
+        try:
+            number = int(text(value))
+        except ValueError:
+            raise ValueError(f"{value!r} is not a whole number; use {least} to {most}") from None
+        if not least <= number <= most:
+            raise ValueError(f"{number} is out of range; use {least} to {most}")
+        return number
+
+    return read
+
+
+def factor(least: float) -> Callable[[Any], float]:
+    """A number that is not below ``least``."""
+
+    def read(value: Any) -> float:
+        try:
+            number = float(text(value))
+        except ValueError:
+            raise ValueError(f"{value!r} is not a number; use {least:g} or more") from None
+        if not least <= number < float("inf"):
+            raise ValueError(f"{value} is out of range; use {least:g} or more")
+        return number
+
+    return read
+
+
+def duration(least: float) -> Callable[[Any], float]:
+    """Seconds, not fewer than ``least``; 0 counts only where ``least`` is 0."""
+
+    def read(value: Any) -> float:
+        seconds = parse_duration(text(value))
+        if seconds < least:
+            raise ValueError(f"{value} is too short; use {format_duration(least)} or more")
+        return seconds
+
+    return read
+
+
+def durations(least: int, most: int) -> Callable[[Any], tuple[int, ...]]:
+    """Rising durations of whole seconds: a YAML list, or text with commas."""
+
+    def read(value: Any) -> tuple[int, ...]:
+        items = tuple(parse_duration(item) for item in _items(value))
+        if any(not item.is_integer() or not least <= item <= most for item in items):
+            raise ValueError(
+                f"{_shown(value)} has a length that is not usable; use whole seconds from {least}s to "
+                f"{format_duration(most)}, for example 10s,1m,5m"
+            )
+        return _rising(tuple(int(item) for item in items), value)
+
+    return read
+
+
+def token_edges(value: Any) -> tuple[int, ...]:
+    """Rising prompt sizes: a YAML list, or text with commas such as ``512,2k,8k``; at most 12 (each is a label)."""
+    edges = _rising(tuple(parse_tokens(item) for item in _items(value)), value)
+    if edges[0] < 1 or len(edges) > 12:
+        raise ValueError(f"{_shown(value)} is not usable; write 1 to 12 sizes above 0, for example 512,2k,8k,32k")
+    return edges
+
+
+def size(value: Any) -> int:
+    """Bytes, at least 1 KiB."""
+    number = parse_size(text(value))
+    if number < 1024:
+        raise ValueError(f"{value} is too small; use 1KiB or more")
+    return number
+
+
+def existing_file(value: Any) -> Path:
+    """A file that can be read."""
+    path = Path(text(value)).expanduser()
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ValueError(f"cannot read {str(path)!r}: {error.strerror}") from None
+    return path
+
+
+def _items(value: Any) -> list[str]:
+    if isinstance(value, (list, tuple)):
+        return [text(item) for item in value]
+    return [item for item in text(value).replace(" ", "").split(",") if item]
+
+
+def _rising(numbers: tuple[int, ...], value: Any) -> tuple[int, ...]:
+    if not numbers or list(numbers) != sorted(set(numbers)):
+        raise ValueError(f"{_shown(value)} does not rise; write every value once, smallest first")
+    return numbers
+
+
+def _shown(value: Any) -> str:
+    return repr(",".join(str(item) for item in value)) if isinstance(value, (list, tuple)) else repr(value)

@@ -1,0 +1,1 @@
+"""What leaves this project as metrics and over the admin port."""

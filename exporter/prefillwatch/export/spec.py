@@ -1,0 +1,83 @@
+"""How a metric is declared: its name, kind, labels, help and bounds, and how many series that can become. Pure."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+PREFIX = "prefillwatch_"
+
+
+class Kind(enum.Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A label name with the values it can take; no values: the set is open, and whoever feeds it keeps it bounded."""
+
+    name: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One metric family.
+
+    ``name`` is written without the prefix; a counter's ends in ``_total``. ``bounds`` are the finite upper bounds of a
+    histogram, inclusive as ``le`` is, in the unit of the name.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[Label, ...]
+    help: str
+    bounds: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.kind is Kind.COUNTER) != self.name.endswith("_total"):
+            raise ValueError(f"{self.name}: counters, and only counters, end in _total")
+        if (self.kind is Kind.HISTOGRAM) != bool(self.bounds):
+            raise ValueError(f"{self.name}: histograms, and only histograms, have bounds")
+        if any(not low < high for low, high in zip(self.bounds, self.bounds[1:], strict=False)):
+            raise ValueError(f"{self.name}: bounds must rise: {self.bounds}")
+        if not all(map(math.isfinite, self.bounds)):
+            raise ValueError(f"{self.name}: bounds must be finite; +Inf is always there")
+
+    @property
+    def full_name(self) -> str:
+        return PREFIX + self.name
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return tuple(label.name for label in self.labels)
+
+    @property
+    def series_per_label_set(self) -> int:
+        """Exposed lines for one set of label values: a histogram has its buckets, +Inf, _sum and _count."""
+        return len(self.bounds) + 3 if self.kind is Kind.HISTOGRAM else 1
+
+
+def series_per_model(table: Iterable[Spec]) -> int:
+    """The most series that one model can have, with every closed label at every value it can take."""
+    return sum(
+        spec.series_per_label_set * math.prod(len(label.values) for label in spec.labels if label.name != "model")
+        for spec in table
+        if "model" in spec.label_names
+    )
+
+
+def token_buckets(edges: Sequence[int]) -> tuple[str, ...]:
+    """The label values for sizes in tokens: (512, 2048) gives ``0-512 512-2k 2k+``. An edge belongs to the bucket below
+    it, so that bisect.bisect_left(edges, tokens) is the index."""
+    names = [str(edge) if edge < 1024 or edge % 1024 else f"{edge // 1024}k" for edge in edges]
+    return (*(f"{low}-{high}" for low, high in zip(["0", *names], names, strict=False)), f"{names[-1]}+")
+
+
+def window_name(seconds: int) -> str:
+    """The label value of a sliding window: 10 gives ``10s``, 60 gives ``1m``."""
+    return f"{seconds // 60}m" if seconds % 60 == 0 else f"{seconds}s"

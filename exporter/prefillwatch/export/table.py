@@ -1,0 +1,404 @@
+"""Every metric this project exports, in one table. To find where a name comes from, search here.
+
+Times are taken on the monotonic clock of the relay process at the read that completed the event, in seconds. Nothing
+here carries request ids, users, keys or text; ``model`` is a name that upstream serves, or ``other``.
+"""
+
+from __future__ import annotations
+
+from prefillwatch.analysis.settings import DEFAULT_PROMPT_EDGES, DEFAULT_WINDOWS_S
+from prefillwatch.export.spec import Kind, Label, Spec, token_buckets, window_name
+
+PROMPT_BUCKETS = token_buckets(DEFAULT_PROMPT_EDGES)
+STEP_EDGES = (0, 512, 2048, 8192)
+#: A step without prefill work is ``none``; its edge 0 makes it the first bucket.
+STEP_BUCKETS = ("none", "1-512", "512-2k", "2k-8k", "8k+")
+CONCURRENCY_EDGES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+CONCURRENCY_BUCKETS = ("1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65-128", "129-256", "257+")
+
+MODEL = Label("model")
+PROMPT = Label("prompt_bucket", PROMPT_BUCKETS)
+CONCURRENT_PROMPT = Label("concurrent_prompt", ("none", *PROMPT_BUCKETS))
+WINDOW = Label("window", tuple(map(window_name, DEFAULT_WINDOWS_S)))
+POPULATION = Label("population", ("all", "prefill", "clear"))
+STEP = Label("step_prefill_tokens", STEP_BUCKETS)
+CONCURRENCY = Label("concurrency", CONCURRENCY_BUCKETS)
+STALL_CAUSE = Label(
+    "cause", ("prefill", "preemption", "frontend", "buffering", "client", "engine_pause", "unattributed")
+)
+WAIT_CAUSE = Label("cause", ("prefill", "queueing", "warmup", "stuck", "before_engine", "unattributed"))
+ENDPOINT = Label("endpoint", ("chat_completions", "completions", "responses", "messages", "other"))
+OUTCOME = Label(
+    "outcome", ("ok", "error", "error_in_stream", "upstream_truncated", "client_closed", "empty", "rejected")
+)
+ENGINE = Label("engine")
+RELAY = Label("relay")
+PROCESS = Label("process")
+GPU = Label("gpu")
+
+# vLLM's own edges from 10 ms to 80 s, so that both can be laid over each other; finer below, where a fast model lives,
+# and between them where the edges are more than 1.5 apart and freezes are common.
+GAP_BOUNDS = (
+    *(0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3),
+    *(0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 120.0),
+)
+FIRST_TOKEN_BOUNDS = (
+    *(0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0),
+    *(320.0, 640.0, 1200.0),
+)
+# Parts of a first token's time, steps: coarser, since each is kept per bucket of tokens and the series are budgeted.
+PART_BOUNDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 320.0, 1200.0)
+STEP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0, 30.0)
+PER_TOKEN_BOUNDS = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0),
+    *(40.0,),
+)
+PROMPT_TOKEN_BOUNDS = tuple(float(1 << power) for power in range(4, 21))
+TOKENS_PER_EVENT_BOUNDS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+LAG_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+
+def _counter(name: str, labels: tuple[Label, ...], text: str) -> Spec:
+    return Spec(name, Kind.COUNTER, labels, text)
+
+
+def _gauge(name: str, labels: tuple[Label, ...], text: str) -> Spec:
+    return Spec(name, Kind.GAUGE, labels, text)
+
+
+def _histogram(name: str, labels: tuple[Label, ...], bounds: tuple[float, ...], text: str) -> Spec:
+    return Spec(name, Kind.HISTOGRAM, labels, text, bounds)
+
+
+# --- Gaps between tokens ------------------------------------------------------------------------------------------
+
+INTER_TOKEN_LATENCY = _histogram(
+    "inter_token_latency_seconds",
+    (MODEL, CONCURRENT_PROMPT),
+    GAP_BOUNDS,
+    "Wall time between two consecutive reads from upstream that each completed a token event of the same stream, in "
+    "seconds, by the size in tokens of the largest other prompt in service meanwhile (none: no prompt was). One "
+    "sample per gap, whatever the number of tokens it brought.",
+)
+INTER_TOKEN_LATENCY_P50 = _gauge(
+    "inter_token_latency_p50_seconds",
+    (MODEL, WINDOW, POPULATION),
+    "Median of the gaps that ended in the sliding window, in seconds; population says which gaps: all, those that "
+    "overlapped a prefill, or those clear of any. Absent when there were none.",
+)
+INTER_TOKEN_LATENCY_P99 = _gauge(
+    "inter_token_latency_p99_seconds",
+    (MODEL, WINDOW, POPULATION),
+    "99th percentile of the gaps that ended in the sliding window, in seconds, by population of gaps. Absent when "
+    "there were none. Do not average over instances; use the histogram for that.",
+)
+INTER_TOKEN_LATENCY_MAX = _gauge(
+    "inter_token_latency_max_seconds",
+    (MODEL, WINDOW, POPULATION),
+    "Longest gap that ended in the sliding window, in seconds, by population of gaps. Absent when there were none.",
+)
+TIME_PER_OUTPUT_TOKEN = _histogram(
+    "time_per_output_token_seconds",
+    (MODEL,),
+    PER_TOKEN_BOUNDS,
+    "Per finished request: time from its first to its last token event, over its tokens less one, in seconds.",
+)
+TOKENS_PER_EVENT = _histogram(
+    "tokens_per_event",
+    (MODEL,),
+    TOKENS_PER_EVENT_BOUNDS,
+    "Tokens that one token event brought, where usage in the stream tells (speculative decoding, stream interval).",
+)
+COALESCED_TOKENS = _counter(
+    "coalesced_tokens_total",
+    (MODEL,),
+    "Token events that arrived in the same read as another of their stream; they add no gap of their own.",
+)
+LAGGED_GAPS = _counter(
+    "lagged_gaps_total",
+    (MODEL,),
+    "Gaps during which the relay itself was held up, so that their length is in part our own fault.",
+)
+DECODING_STREAMS = _gauge("decoding_streams", (MODEL,), "Streams between their first and their last token now.")
+FROZEN_STREAMS = _gauge("frozen_streams", (MODEL,), "Decoding streams whose open gap already counts as a stall, now.")
+OPEN_GAP = _gauge(
+    "open_gap_seconds",
+    (MODEL,),
+    "Longest silence of a decoding stream right now, in seconds since the read of its last token event. Absent when "
+    "nothing decodes.",
+)
+
+# --- First tokens and prefill -------------------------------------------------------------------------------------
+
+TIME_TO_FIRST_TOKEN = _histogram(
+    "time_to_first_token_seconds",
+    (MODEL, PROMPT),
+    FIRST_TOKEN_BOUNDS,
+    "Time from the last byte of the request received to its first token event, in seconds, by prompt tokens. Once per "
+    "request; none for a request without a token.",
+)
+TIME_TO_FIRST_TOKEN_P99 = _gauge(
+    "time_to_first_token_p99_seconds",
+    (MODEL, WINDOW, PROMPT),
+    "99th percentile of the times to first token that ended in the sliding window, in seconds, by prompt tokens. "
+    "Absent when there were none.",
+)
+QUEUE = _histogram(
+    "queue_seconds",
+    (MODEL, PROMPT),
+    PART_BOUNDS,
+    "Part of the time to first token that the request waited before its prompt was worked on, in seconds: time to "
+    "first token less prefill time, as inferred from the engine's steps seen on the wire.",
+)
+PREFILL = _histogram(
+    "prefill_seconds",
+    (MODEL, PROMPT),
+    PART_BOUNDS,
+    "Part of the time to first token in which the prompt was worked on, in seconds, as inferred from the engine's "
+    "steps seen on the wire, or as the engine reports it where it does.",
+)
+STEP_TIME = _histogram(
+    "step_seconds",
+    (MODEL, STEP),
+    STEP_BOUNDS,
+    "Time of an engine step as seen from the wire by the reads of all decoding streams together, in seconds, by the "
+    "prefill tokens inferred to have been in the step.",
+)
+PREFILLING_REQUESTS = _gauge(
+    "prefilling_requests", (MODEL,), "Requests sent upstream that have no token yet and whose client still waits, now."
+)
+PREFILLING_TOKENS = _gauge(
+    "prefilling_tokens", (MODEL,), "Prompt tokens, by usage or estimate, of the requests that have no token yet, now."
+)
+OLDEST_FIRST_TOKEN_WAIT = _gauge(
+    "oldest_first_token_wait_seconds",
+    (MODEL,),
+    "Age of the oldest request that has no token yet, in seconds since its last byte was received. Absent when none "
+    "waits.",
+)
+PREFILL_COST = _gauge(
+    "prefill_cost_seconds_per_token",
+    (MODEL,),
+    "Seconds that one uncached prompt token adds to the steps of this server, learned from its own traffic. Absent "
+    "until learned.",
+)
+PREFILL_COST_FIT = _gauge(
+    "prefill_cost_fit_ratio", (MODEL,), "Share of the variance of step times that the cost model explains (R squared)."
+)
+BASELINE_STEP = _gauge(
+    "baseline_step_seconds", (MODEL,), "Step time without prefill work by the cost model, in seconds."
+)
+ADVISED_MAX_BATCHED_TOKENS = _gauge(
+    "advised_max_batched_tokens",
+    (MODEL,),
+    "Largest step budget (max_num_batched_tokens) that keeps the gap under its target by the cost model. Absent until "
+    "learned.",
+)
+
+# --- Sizes and throughput -----------------------------------------------------------------------------------------
+
+PROMPT_LENGTH = _histogram(
+    "prompt_length_tokens",
+    (MODEL,),
+    PROMPT_TOKEN_BOUNDS,
+    "Prompt tokens per request by usage, or by an estimate from the text where usage is not reported.",
+)
+PROMPT_LENGTH_MAX = _gauge(
+    "prompt_length_max_tokens",
+    (MODEL, WINDOW),
+    "Longest prompt that arrived in the sliding window, in tokens. Absent when there was none.",
+)
+PROMPT_TOKENS = _counter("prompt_tokens_total", (MODEL,), "Prompt tokens of all requests, by usage or estimate.")
+CACHED_PROMPT_TOKENS = _counter(
+    "cached_prompt_tokens_total", (MODEL,), "Prompt tokens that upstream reported as taken from its prefix cache."
+)
+GENERATED_TOKENS = _counter(
+    "generated_tokens_total", (MODEL,), "Tokens generated, by usage or else by token events; with cancelled requests."
+)
+CONCURRENCY_SECONDS = _counter(
+    "concurrency_seconds_total", (MODEL, CONCURRENCY), "Seconds spent with this many requests in flight."
+)
+CONCURRENCY_TOKENS = _counter(
+    "concurrency_tokens_total", (MODEL, CONCURRENCY), "Tokens that arrived while this many requests were in flight."
+)
+CONCURRENCY_REQUESTS = _counter(
+    "concurrency_requests_total", (MODEL, CONCURRENCY), "Requests that ended while this many were in flight."
+)
+
+# --- Requests and promises ----------------------------------------------------------------------------------------
+
+REQUESTS = _counter(
+    "requests_total",
+    (MODEL, ENDPOINT, OUTCOME),
+    "Requests by how they ended, as the client saw it: error is a status of 400 or more from upstream, "
+    "error_in_stream an error object inside a 200, empty an answer without a token, rejected one we refused.",
+)
+UPSTREAM_UNREACHABLE = _counter(
+    "upstream_unreachable_total",
+    (Label("reason"),),
+    "Requests we answered with 502 because upstream could not be reached or closed before answering, by reason.",
+)
+TOKEN_DEADLINES = _counter(
+    "token_deadlines_total",
+    (MODEL,),
+    "Tokens that had a deadline: one target gap after the deadline before, early tokens building slack.",
+)
+TOKEN_DEADLINE_MISSES = _counter("token_deadline_misses_total", (MODEL,), "Token deadlines that passed unmet.")
+REQUESTS_WITHIN_SLO = _counter(
+    "requests_within_slo_total",
+    (MODEL,),
+    "Requests that met their targets for time to first token and time per output token, from the configuration or "
+    "their own x-slo headers.",
+)
+
+# --- Stalls and what caused them ----------------------------------------------------------------------------------
+
+STALLS = _counter("stalls_total", (MODEL, STALL_CAUSE), "Gaps that count as a stall, by cause.")
+STALL_SECONDS = _counter(
+    "stall_seconds_total",
+    (MODEL, STALL_CAUSE),
+    "Seconds that stalls lasted beyond the stream's baseline, summed over streams, by cause.",
+)
+PREFILL_BLAME = _counter(
+    "prefill_blame_seconds_total",
+    (MODEL, PROMPT),
+    "Stall seconds inflicted on other streams, by the prompt tokens of the request that inflicted them.",
+)
+FREEZES = _counter("freezes_total", (MODEL, STALL_CAUSE), "Incidents in which streams stalled together, by cause.")
+FREEZE_SECONDS = _counter(
+    "freeze_seconds_total", (MODEL, STALL_CAUSE), "Wall time of incidents in which streams stalled together, by cause."
+)
+WAITS = _counter(
+    "waits_total", (MODEL, WAIT_CAUSE), "Incidents in which first tokens took longer than prompts deserve, by cause."
+)
+INTERFERENCE = _gauge(
+    "interference_ratio",
+    (MODEL, WINDOW),
+    "99th percentile of the gaps that overlapped a prefill over that of the clear gaps, in the sliding window. Absent "
+    "when either is.",
+)
+PROMPT_ITL_CORRELATION = _gauge(
+    "prompt_itl_correlation_ratio",
+    (MODEL, WINDOW),
+    "Rank correlation, -1 to 1, of the worst gap and the prompt tokens in service per time bin of the sliding window.",
+)
+
+# --- The engine, as it reports itself -----------------------------------------------------------------------------
+
+KV_CACHE_USAGE = _gauge(
+    "kv_cache_usage_ratio",
+    (ENGINE,),
+    "Share of the KV cache in use, 0 to 1, by the newest scrape of upstream. Absent when unknown or stale.",
+)
+KV_CACHE_USAGE_MAX = _gauge(
+    "kv_cache_usage_max_ratio",
+    (ENGINE, WINDOW),
+    "Highest share of the KV cache in use that any scrape in the sliding window saw, 0 to 1. Absent when unknown.",
+)
+KV_CACHE_CAPACITY = _gauge("kv_cache_capacity_tokens", (ENGINE,), "Tokens that the KV cache of the engine can hold.")
+KV_CACHE_FREE = _gauge(
+    "kv_cache_free_tokens", (ENGINE,), "Tokens that the KV cache could still take, by the newest scrape of upstream."
+)
+PREEMPTIONS = _counter(
+    "preemptions_total",
+    (ENGINE,),
+    "Requests that the engine preempted since we first saw it, carried over restarts of upstream.",
+)
+UPSTREAM_REQUESTS = _gauge(
+    "upstream_requests",
+    (ENGINE, Label("state", ("running", "waiting"))),
+    "Requests inside the engine by its own account, by the newest scrape of upstream.",
+)
+UPSTREAM_RESTARTS = _counter(
+    "upstream_restarts_total",
+    (ENGINE,),
+    "Restarts of the engine seen by its process start time or by a counter that fell.",
+)
+GPU_MEMORY_USED = _gauge("gpu_memory_used_bytes", (GPU,), "Memory in use on a GPU visible here, in bytes (NVML).")
+GPU_MEMORY_FREE = _gauge("gpu_memory_free_bytes", (GPU,), "Free memory of a GPU visible here, in bytes (NVML).")
+
+# --- The link to the engine ---------------------------------------------------------------------------------------
+
+UP = _gauge("up", (), "1 when upstream answered the last health check, 0 when it did not.")
+UPSTREAM_INFO = _gauge(
+    "upstream_info", (Label("server"),), "Always 1; the kind of server that upstream is, by the names of its metrics."
+)
+UPSTREAM_SCRAPE_SUCCESS = _gauge(
+    "upstream_scrape_success", (), "1 when the last scrape of upstream's own metrics could be read, else 0."
+)
+UPSTREAM_SCRAPE_DURATION = _gauge(
+    "upstream_scrape_duration_seconds", (), "Time that the last scrape of upstream's own metrics took, in seconds."
+)
+UPSTREAM_SCRAPE_AGE = _gauge(
+    "upstream_scrape_age_seconds",
+    (),
+    "Time since the last scrape of upstream's own metrics that could be read, in seconds. Absent before the first.",
+)
+UPSTREAM_SCRAPE_FAILURES = _counter(
+    "upstream_scrape_failures_total",
+    (Label("reason", ("http_status", "timeout", "connect", "parse", "too_big", "empty")),),
+    "Scrapes of upstream's own metrics that failed, by reason.",
+)
+KV_SIGNAL_PRESENT = _gauge(
+    "kv_signal_present",
+    (),
+    "1 when upstream's own metrics tell the use of the KV cache, 0 when they do not or cannot be read.",
+)
+
+# --- Ourselves ----------------------------------------------------------------------------------------------------
+
+RELAY_LOOP_LAG = _histogram(
+    "relay_loop_lag_seconds",
+    (RELAY,),
+    LAG_BOUNDS,
+    "How late the event loop of a relay process woke up for a timer, in seconds: the delay that we ourselves add.",
+)
+RELAY_CONNECTIONS = _gauge(
+    "relay_connections",
+    (RELAY, Label("side", ("client", "upstream", "upstream_idle"))),
+    "Open connections of a relay process, by side; upstream_idle are those of upstream that wait for reuse.",
+)
+RELAY_RESTARTS = _counter("relay_restarts_total", (RELAY,), "Relay processes that died and were started again.")
+RELAY_LOST_STREAMS = _counter(
+    "relay_lost_streams_total", (RELAY,), "Streams that were in flight in a relay process when it died."
+)
+RELAY_RETRIES = _counter(
+    "relay_retries_total", (RELAY,), "Requests sent once more because a reused connection died before it answered."
+)
+TAP_PACKETS = _counter("tap_packets_total", (RELAY,), "Packets of observations that the observer received.")
+TAP_DROPPED = _counter(
+    "tap_dropped_total",
+    (RELAY,),
+    "Packets of observations dropped because the observer did not keep up; no gap is measured across one.",
+)
+UNPARSED_EVENTS = _counter(
+    "unparsed_events_total",
+    (Label("reason"),),
+    "Events or bodies in the traffic that could not be understood, and so were passed on without being counted.",
+)
+OBSERVER_DELAY = _histogram(
+    "observer_delay_seconds",
+    (),
+    LAG_BOUNDS,
+    "Age of observations when the observer took them up, in seconds since the relay's read, once per packet.",
+)
+PROCESS_CPU_SECONDS = _counter(
+    "process_cpu_seconds_total", (PROCESS,), "CPU time, user and system, that a process of ours used."
+)
+PROCESS_CORE_WAIT = _counter(
+    "process_core_wait_seconds_total",
+    (PROCESS,),
+    "Time that a process of ours was ready to run but had no core: the machine starves what measures it.",
+)
+PROCESS_RESIDENT_MEMORY = _gauge(
+    "process_resident_memory_bytes", (PROCESS,), "Resident memory of a process of ours, in bytes."
+)
+EXPOSED_SERIES = _gauge("exposed_series", (), "Series on this page, this one included.")
+LABEL_SETS_REFUSED = _counter(
+    "label_sets_refused_total", (), "New sets of label values refused because their metric had too many already."
+)
+BUILD_INFO = _gauge("build_info", (Label("version"),), "Always 1; the version of prefillwatch.")
+DRAINING = _gauge("draining", (), "1 while no new requests are accepted because of a shutdown, else 0.")
+
+#: The table, in the order of this page.
+TABLE: tuple[Spec, ...] = tuple(value for value in list(vars().values()) if isinstance(value, Spec))

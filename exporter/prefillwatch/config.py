@@ -14,20 +14,23 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from prefillwatch.addresses import ListenAddress, parse_listen, parse_upstream
+from prefillwatch.addresses import ListenAddress
 from prefillwatch.config_values import (
+    FILE,
+    LISTEN,
+    SECRET,
+    SIZE,
+    SWITCH,
+    TOKEN_EDGES,
+    UPSTREAM,
+    Kind,
     choice,
     count,
     duration,
     durations,
-    existing_file,
     factor,
-    size,
-    switch,
-    text,
-    token_edges,
 )
 from prefillwatch.errors import ConfigError
 
@@ -38,94 +41,92 @@ _SERVICE_LINK: Final = re.compile(
     r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$"
 )
 
-Listen = Annotated[ListenAddress, BeforeValidator(lambda value: parse_listen(text(value)))]
-Upstream = Annotated[str, BeforeValidator(lambda value: parse_upstream(text(value)))]
-ExistingFile = Annotated[Path, BeforeValidator(existing_file)]
-Switch = Annotated[bool, BeforeValidator(switch)]
-Size = Annotated[int, BeforeValidator(size)]
-
 
 class Settings(BaseModel):
     """The settings of ``serve``, ``run`` and ``check``. Durations are seconds, sizes bytes, prompt sizes tokens."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, arbitrary_types_allowed=True)
 
-    upstream: Upstream | None = Field(None, description="the server to watch: http://HOST:PORT, https://…, unix:/PATH")
-    listen: Listen = Field(ListenAddress("127.0.0.1", 8080), description="where clients connect")
-    admin: Listen = Field(ListenAddress("127.0.0.1", 9843), description="where /metrics, the page and the API are")
-    relays: Annotated[int, BeforeValidator(count(1, 64))] = Field(
-        1, description="relay processes; one carries about 20,000 tokens/s"
+    upstream: Annotated[str | None, UPSTREAM] = Field(
+        None, description="the server to watch: http://HOST:PORT, https://…, unix:/PATH"
     )
-    tls_cert: ExistingFile | None = Field(None, description="serve clients over TLS with this certificate chain (PEM)")
-    tls_key: ExistingFile | None = Field(None, description="the private key of tls_cert (PEM)")
-    upstream_ca: ExistingFile | None = Field(None, description="trust this authority for an https upstream (PEM)")
-    upstream_insecure: Switch = Field(False, description="do not verify the certificate of an https upstream")
-    upstream_api_key: SecretStr | None = Field(
+    listen: Annotated[ListenAddress, LISTEN] = Field(
+        ListenAddress("127.0.0.1", 8080), description="where clients connect"
+    )
+    admin: Annotated[ListenAddress, LISTEN] = Field(
+        ListenAddress("127.0.0.1", 9843), description="where /metrics, the page and the API are"
+    )
+    relays: Annotated[int, count(1, 64)] = Field(1, description="relay processes; one carries about 20,000 tokens/s")
+    tls_cert: Annotated[Path | None, FILE] = Field(
+        None, description="serve clients over TLS with this certificate chain (PEM)"
+    )
+    tls_key: Annotated[Path | None, FILE] = Field(None, description="the private key of tls_cert (PEM)")
+    upstream_ca: Annotated[Path | None, FILE] = Field(
+        None, description="trust this authority for an https upstream (PEM)"
+    )
+    upstream_insecure: Annotated[bool, SWITCH] = Field(
+        False, description="do not verify the certificate of an https upstream"
+    )
+    upstream_api_key: Annotated[SecretStr | None, SECRET] = Field(
         None, description="key for our own requests to /metrics and /v1/models; clients' keys pass through untouched"
     )
-    preserve_host: Switch = Field(True, description="send the client's Host header upstream; false: the upstream's own")
-    usage: Annotated[Literal["off", "inject"], BeforeValidator(choice("off", "inject"))] = Field(
+    preserve_host: Annotated[bool, SWITCH] = Field(
+        True, description="send the client's Host header upstream; false: the upstream's own"
+    )
+    usage: Annotated[Literal["off", "inject"], choice("off", "inject")] = Field(
         "off", description="inject: ask upstream for token counts where the client did not, and strip them again"
     )
-    request_timeout: Annotated[float, BeforeValidator(duration(0.1))] = Field(
+    request_timeout: Annotated[float, duration(0.1)] = Field(
         60.0, description="limit for receiving a whole request; answering has none"
     )
-    max_body: Size = Field(64 * 2**20, description="largest request body")
-    connect_timeout: Annotated[float, BeforeValidator(duration(0.01))] = Field(
-        10.0, description="limit for connecting to upstream"
-    )
-    upstream_keepalive: Annotated[float, BeforeValidator(duration(0.0))] = Field(
+    max_body: Annotated[int, SIZE] = Field(64 * 2**20, description="largest request body")
+    connect_timeout: Annotated[float, duration(0.01)] = Field(10.0, description="limit for connecting to upstream")
+    upstream_keepalive: Annotated[float, duration(0.0)] = Field(
         4.0, description="keep an idle upstream connection this long; stay below the server's own limit (vLLM: 5s)"
     )
-    client_idle_timeout: Annotated[float, BeforeValidator(duration(0.1))] = Field(
+    client_idle_timeout: Annotated[float, duration(0.1)] = Field(
         75.0, description="keep an idle client connection this long"
     )
-    idle_limit: Annotated[float, BeforeValidator(duration(0.0))] = Field(
+    idle_limit: Annotated[float, duration(0.0)] = Field(
         0.0, description="cut an answer after this long without a byte from upstream; 0: never"
     )
-    drain_timeout: Annotated[float, BeforeValidator(duration(0.0))] = Field(
+    drain_timeout: Annotated[float, duration(0.0)] = Field(
         25.0, description="after SIGTERM, let running answers finish for this long"
     )
-    stop_timeout: Annotated[float, BeforeValidator(duration(0.1))] = Field(
+    stop_timeout: Annotated[float, duration(0.1)] = Field(
         60.0, description="run: let the command end for this long after it got the signal, then kill it"
     )
-    scrape_interval: Annotated[float, BeforeValidator(duration(0.1))] = Field(
+    scrape_interval: Annotated[float, duration(0.1)] = Field(
         1.0, description="how often to read upstream's /health and /metrics"
     )
-    prompt_buckets: Annotated[tuple[int, ...], BeforeValidator(token_edges)] = Field(
+    prompt_buckets: Annotated[tuple[int, ...], TOKEN_EDGES] = Field(
         (512, 2048, 8192, 32768, 131072), description="edges of the prompt sizes in labels, in tokens"
     )
-    windows: Annotated[tuple[int, ...], BeforeValidator(durations(1, 3600))] = Field(
+    windows: Annotated[tuple[int, ...], durations(1, 3600)] = Field(
         (10, 60, 300), description="lengths of the sliding windows, whole seconds"
     )
-    stall_min_gap: Annotated[float, BeforeValidator(duration(0.001))] = Field(
-        0.1, description="a gap shorter than this is no stall"
-    )
-    stall_factor: Annotated[float, BeforeValidator(factor(1.0))] = Field(
+    stall_min_gap: Annotated[float, duration(0.001)] = Field(0.1, description="a gap shorter than this is no stall")
+    stall_factor: Annotated[float, factor(1.0)] = Field(
         4.0, description="nor is one below this many times the stream's usual gap"
     )
-    stall_always: Annotated[float, BeforeValidator(duration(0.001))] = Field(
-        1.0, description="a gap as long as this always is"
-    )
-    slo_ttft: Annotated[float, BeforeValidator(duration(0.001))] = Field(
-        2.0, description="promised time to first token"
-    )
-    slo_tpot: Annotated[float, BeforeValidator(duration(0.001))] = Field(
+    stall_always: Annotated[float, duration(0.001)] = Field(1.0, description="a gap as long as this always is")
+    slo_ttft: Annotated[float, duration(0.001)] = Field(2.0, description="promised time to first token")
+    slo_tpot: Annotated[float, duration(0.001)] = Field(
         0.1, description="promised time per output token, mean of a request"
     )
-    slo_itl: Annotated[float, BeforeValidator(duration(0.001))] = Field(
+    slo_itl: Annotated[float, duration(0.001)] = Field(
         0.2, description="promised gap between two tokens; token deadlines and advice are made from it"
     )
-    max_models: Annotated[int, BeforeValidator(count(1, 1000))] = Field(
+    max_models: Annotated[int, count(1, 1000)] = Field(
         32, description="model names with series of their own; further ones count as other"
     )
-    gpu: Annotated[Literal["auto", "off"], BeforeValidator(choice("auto", "off"))] = Field(
+    gpu: Annotated[Literal["auto", "off"], choice("auto", "off")] = Field(
         "auto", description="read GPU memory through NVML where there is a GPU (extra: prefillwatch[gpu])"
     )
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], BeforeValidator(choice("debug", "info", "warning", "error"))
-    ] = Field("info", description="least severe message to log")
-    log_format: Annotated[Literal["text", "json"], BeforeValidator(choice("text", "json"))] = Field(
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], choice("debug", "info", "warning", "error")] = (
+        Field("info", description="least severe message to log")
+    )
+    log_format: Annotated[Literal["text", "json"], choice("text", "json")] = Field(
         "text", description="form of log lines on stderr"
     )
 
@@ -170,6 +171,18 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path
         return Settings.model_validate({key: item.value for key, item in given.items()})
     except ValidationError as error:
         raise ConfigError("\n".join(_lines(error, given))) from None
+
+
+def kind_of(key: str) -> Kind:
+    """How the setting's value is read and written."""
+    (kind,) = (item for item in Settings.model_fields[key].metadata if isinstance(item, Kind))
+    return kind
+
+
+def shown_default(key: str) -> str:
+    """The setting's default as one would write it; empty where there is none."""
+    default = Settings.model_fields[key].default
+    return "" if default is None else kind_of(key).show(default)
 
 
 def flag_name(key: str) -> str:

@@ -1,18 +1,42 @@
-"""Reading single settings: each function takes a value from a flag, the environment or YAML and gives the typed one.
+"""The kinds of values that settings have: how each is read from a flag, the environment or YAML, and how it is written.
 
-All raise ValueError with a message that names the input and the remedy.
+All readers raise ValueError with a message that names the input and the remedy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prefillwatch.quantities import format_duration, parse_duration, parse_size, parse_tokens
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from prefillwatch.addresses import parse_listen, parse_upstream
+from prefillwatch.quantities import (
+    format_duration,
+    format_size,
+    format_tokens,
+    parse_duration,
+    parse_size,
+    parse_tokens,
+)
 
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a setting holds. Used in ``Annotated``: the reader runs before pydantic checks the type."""
+
+    read: Callable[[Any], Any]
+    metavar: str
+    show: Callable[[Any], str] = str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
 
 
 def text(value: Any) -> str:
@@ -24,7 +48,7 @@ def text(value: Any) -> str:
     raise ValueError(f"{value!r} is a {type(value).__name__}; write a single value")
 
 
-def switch(value: Any) -> bool:
+def _switch(value: Any) -> bool:
     """true or false, in YAML's words and in those used in environments."""
     if isinstance(value, bool):
         return value
@@ -36,7 +60,7 @@ def switch(value: Any) -> bool:
     raise ValueError(f"{value!r} is neither true nor false")
 
 
-def choice(*words: str) -> Callable[[Any], str]:
+def choice(*words: str) -> Kind:
     """One of the words."""
 
     def read(value: Any) -> str:
@@ -47,10 +71,10 @@ def choice(*words: str) -> Callable[[Any], str]:
             raise ValueError(f"{value!r} is not one of {', '.join(words)}")
         return word
 
-    return read
+    return Kind(read, "|".join(words))
 
 
-def count(least: int, most: int) -> Callable[[Any], int]:
+def count(least: int, most: int) -> Kind:
     """A whole number between two bounds."""
 
     def read(value: Any) -> int:
@@ -62,10 +86,10 @@ def count(least: int, most: int) -> Callable[[Any], int]:
             raise ValueError(f"{number} is out of range; use {least} to {most}")
         return number
 
-    return read
+    return Kind(read, "N")
 
 
-def factor(least: float) -> Callable[[Any], float]:
+def factor(least: float) -> Kind:
     """A number that is not below ``least``."""
 
     def read(value: Any) -> float:
@@ -77,10 +101,10 @@ def factor(least: float) -> Callable[[Any], float]:
             raise ValueError(f"{value} is out of range; use {least:g} or more")
         return number
 
-    return read
+    return Kind(read, "X", "{:g}".format)
 
 
-def duration(least: float) -> Callable[[Any], float]:
+def duration(least: float) -> Kind:
     """Seconds, not fewer than ``least``; 0 counts only where ``least`` is 0."""
 
     def read(value: Any) -> float:
@@ -89,10 +113,10 @@ def duration(least: float) -> Callable[[Any], float]:
             raise ValueError(f"{value} is too short; use {format_duration(least)} or more")
         return seconds
 
-    return read
+    return Kind(read, "DURATION", format_duration)
 
 
-def durations(least: int, most: int) -> Callable[[Any], tuple[int, ...]]:
+def durations(least: int, most: int) -> Kind:
     """Rising durations of whole seconds: a YAML list, or text with commas."""
 
     def read(value: Any) -> tuple[int, ...]:
@@ -104,10 +128,10 @@ def durations(least: int, most: int) -> Callable[[Any], tuple[int, ...]]:
             )
         return _rising(tuple(int(item) for item in items), value)
 
-    return read
+    return Kind(read, "DURATION,…", _show_durations)
 
 
-def token_edges(value: Any) -> tuple[int, ...]:
+def _token_edges(value: Any) -> tuple[int, ...]:
     """Rising prompt sizes: a YAML list, or text with commas such as ``512,2k,8k``; at most 12 (each is a label)."""
     edges = _rising(tuple(parse_tokens(item) for item in _items(value)), value)
     if edges[0] < 1 or len(edges) > 12:
@@ -115,7 +139,7 @@ def token_edges(value: Any) -> tuple[int, ...]:
     return edges
 
 
-def size(value: Any) -> int:
+def _size(value: Any) -> int:
     """Bytes, at least 1 KiB."""
     number = parse_size(text(value))
     if number < 1024:
@@ -123,7 +147,7 @@ def size(value: Any) -> int:
     return number
 
 
-def existing_file(value: Any) -> Path:
+def _existing_file(value: Any) -> Path:
     """A file that can be read."""
     path = Path(text(value)).expanduser()
     try:
@@ -147,3 +171,20 @@ def _rising(numbers: tuple[int, ...], value: Any) -> tuple[int, ...]:
 
 def _shown(value: Any) -> str:
     return repr(",".join(str(item) for item in value)) if isinstance(value, (list, tuple)) else repr(value)
+
+
+def _show_durations(lengths: tuple[int, ...]) -> str:
+    return ",".join(format_duration(length) for length in lengths)
+
+
+def _show_edges(edges: tuple[int, ...]) -> str:
+    return ",".join(format_tokens(edge) for edge in edges)
+
+
+LISTEN = Kind(lambda value: parse_listen(text(value)), "HOST:PORT")
+UPSTREAM = Kind(lambda value: parse_upstream(text(value)), "URL")
+FILE = Kind(_existing_file, "FILE")
+SECRET = Kind(text, "KEY")
+SWITCH = Kind(_switch, "", lambda value: str(value).lower())
+SIZE = Kind(_size, "SIZE", format_size)
+TOKEN_EDGES = Kind(_token_edges, "TOKENS,…", _show_edges)

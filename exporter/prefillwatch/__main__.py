@@ -1,0 +1,5 @@
+"""``python -m prefillwatch``."""
+
+from prefillwatch.cli import main
+
+main(prog_name="prefillwatch")

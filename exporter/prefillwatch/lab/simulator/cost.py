@@ -12,10 +12,10 @@ MICROSECOND = 1_000.0
 class CostModel:
     """Step time as a sum of parts, each with a physical reading.
 
-    A step reads all the weights once (`base`), moves every decoding sequence by a token (`per_sequence`), and multiplies
-    each prompt token through the layers (`per_prefill_token`). Attention makes a prompt token dearer the more
-    context stands before it (`per_prefill_token_context`, per token of prompt and token of context). A step that carries any
-    prompt at all leaves the fast decode-only path (`mixed_step`).
+    A step reads all the weights once (`base`), moves every decoding sequence by a token (`per_sequence`), and
+    multiplies each prompt token through the layers (`per_prefill_token`). Attention makes a prompt token dearer the
+    more context stands before it (`per_prefill_token_context`, per token of prompt and token of context). A step
+    that carries any prompt at all leaves the fast decode-only path (`mixed_step`).
     """
 
     base: float

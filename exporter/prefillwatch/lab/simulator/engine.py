@@ -1,8 +1,9 @@
 """A model of vLLM's V1 engine that steps in virtual time: no clock, no socket, no randomness.
 
-Every step serves the running requests first, in order of admission, each decoding one by one token and each unfinished prompt by
-its next chunk. What is left of the token budget goes to waiting requests, first come, first served. A sequence that finds no KV
-block makes the youngest one start over (preemption by recompute). `step` says what rode in the step and how long it took.
+Every step serves the running requests first, in order of admission: a decoding one by a token, an unfinished prompt
+by its next chunk. What is left of the token budget goes to waiting requests, first come, first served. A sequence that
+finds no KV block makes the youngest one start over (preemption by recompute). `step` says what rode in the step and how
+long it took.
 """
 
 from __future__ import annotations
@@ -40,19 +41,20 @@ class EngineConfig:
             )
         if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
             raise ValueError(
-                f"max_num_batched_tokens ({self.max_num_batched_tokens}) is smaller than max_model_len ({self.max_model_len}): "
-                "without chunked prefill a prompt must fit into one step; raise max_num_batched_tokens or enable chunked prefill"
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) is smaller than max_model_len "
+                f"({self.max_model_len}): without chunked prefill a prompt must fit into one step; raise "
+                "max_num_batched_tokens or enable chunked prefill"
             )
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
-                f"max_num_batched_tokens ({self.max_num_batched_tokens}) is smaller than max_num_seqs ({self.max_num_seqs}): "
-                "every sequence needs a token per step"
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) is smaller than max_num_seqs "
+                f"({self.max_num_seqs}): every sequence needs a token per step"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class SimRequest:
-    """One sequence. `block_hashes` (see `hash_blocks`) makes its prompt known to the prefix cache; without, it is unique.
+    """One sequence. `block_hashes` (see `hash_blocks`) makes its prompt known to the prefix cache; else it is unique.
 
     It ends after `max_tokens` with reason "length", or after `eos_after` tokens with reason "stop".
     """
@@ -131,7 +133,7 @@ class _Plan:
 
 
 class Engine:
-    """`submit`, `abort` and `step`; whoever calls brings the time. Requests submitted during a step ride in a later one."""
+    """`submit`, `abort`, `step`; the caller brings the time. A request submitted during a step rides in a later one."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
@@ -161,7 +163,8 @@ class Engine:
             raise ValueError(f"request id {request.id!r} is in use")
         if not 0 < request.prompt_tokens < self.config.max_model_len:
             raise ValueError(
-                f"prompt_tokens must be 1 to {self.config.max_model_len - 1} (max_model_len - 1), not {request.prompt_tokens}"
+                f"prompt_tokens must be 1 to {self.config.max_model_len - 1} (max_model_len - 1), "
+                f"not {request.prompt_tokens}"
             )
         sequence = _Sequence(request)
         self._sequences[request.id] = sequence
@@ -226,7 +229,7 @@ class Engine:
         return self.blocks.match(sequence.request.block_hashes, (sequence.pending - 1) // self.config.block_size)
 
     def _fits(self, sequence: _Sequence, cached: list[int]) -> bool:
-        """A prompt is admitted only when all of it fits: half a prompt in the cache would keep others out for nothing."""
+        """A prompt is admitted only when all of it fits: half a prompt would keep others out for nothing."""
         new = self._blocks_for(sequence.pending) - len(cached)
         return new <= self.blocks.free - self.blocks.idle(cached)
 

@@ -27,10 +27,11 @@ class Preset:
     num_gpu_blocks: int = 16384
 
 
-# A 4B model on one mid-range GPU. Fitted to a published measurement: six streams decode at 21 ms; twelve prompts of 6,000 tokens
-# give them a p99 of 346 ms in chunks of 2,048 and of 832 ms in one piece; three prompts 325 ms and, within the injection window,
-# 825 ms. One piece of 6,000 tokens fixes the sum of the prompt terms. That late chunks weigh more (heavy against light) needs the
-# context term, and that three chunks cost more than the whole needs a cost of the mixed step itself.
+# A 4B model on one mid-range GPU, fitted to a published measurement: six streams decode at 21 ms; twelve prompts of
+# 6,000 tokens give them a p99 of 346 ms in chunks of 2,048 and of 832 ms in one piece; three prompts give 325 ms and,
+# within the injection window, 825 ms. The whole prompt fixes the sum of the prompt terms. That late chunks weigh more
+# (twelve against three) needs the context term; that three chunks cost more than the whole needs a cost of the mixed
+# step itself.
 _ARTICLE = CostModel(
     base=19.5 * MILLISECOND,
     per_sequence=0.25 * MILLISECOND,

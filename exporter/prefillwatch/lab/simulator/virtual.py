@@ -32,7 +32,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How the tokens of a step reach a reader: all a while after the step, one stream after the other, first tokens last."""
+    """How the tokens of a step reach a reader: a while after it, one stream after the other, first tokens last."""
 
     after_step_ns: int = 0
     per_stream_ns: int = 0
@@ -49,7 +49,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class VirtualRun:
-    """What an observer on the wire could know (`sent_ns`, `reads_ns`, `closed_ns`) and what the engine really did (`steps`)."""
+    """What the wire shows (`sent_ns`, `reads_ns`, `closed_ns`) and what the engine really did (`steps`)."""
 
     steps: list[StepRecord] = field(default_factory=list)
     requests: dict[str, SimRequest] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -40,7 +40,7 @@ class Kind(enum.IntEnum):
     HELLO = 0  # stream 0: a relay process begins (payload: Hello)
     REQUEST = 1  # first byte of a request was read; its head is complete (payload: RequestHead)
     REQUEST_BODY = 2  # a piece of the request body (transfer coding removed)
-    REQUEST_END = 3  # the last byte of the request was read; TTFT starts here
+    REQUEST_END = 3  # the last byte of the request was read; TTFT starts here (payload: body size, u64 little endian)
     SENT = 4  # the whole request was handed to upstream (again, after a retry)
     RESPONSE = 5  # the response head was read (payload: ResponseHead)
     DATA_PART = 6  # a piece of a read; more pieces with the same time follow
@@ -113,9 +113,10 @@ class RelayStats(msgspec.Struct, frozen=True, array_like=True):
 
 
 Payload = Hello | RequestHead | ResponseHead | End | RelayStats
+P = TypeVar("P", Hello, RequestHead, ResponseHead, End, RelayStats)
 
 _encoder = msgspec.msgpack.Encoder()
-_DECODERS: Final = {
+_DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     Kind.HELLO: msgspec.msgpack.Decoder(Hello),
     Kind.REQUEST: msgspec.msgpack.Decoder(RequestHead),
     Kind.RESPONSE: msgspec.msgpack.Decoder(ResponseHead),
@@ -128,9 +129,10 @@ def encode_payload(payload: Payload) -> bytes:
     return _encoder.encode(payload)
 
 
-def decode_payload(kind: int, data: bytes | memoryview) -> Payload:
+def decode_payload(kind: int, data: bytes | memoryview, expected: type[P]) -> P:
     """The payload of a HELLO, REQUEST, RESPONSE, END or STATS record. Raises msgspec.DecodeError on other bytes."""
-    payload: Payload = _DECODERS[Kind(kind)].decode(data)
+    payload = _DECODERS[kind].decode(data)
+    assert isinstance(payload, expected)
     return payload
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 

@@ -20,4 +20,12 @@ class ListenError(PrefillwatchError):
 
 
 class StartError(PrefillwatchError):
-    """A process of ours could not be started, or would not stay up."""
+    """A process could not be started, or would not stay up."""
+
+
+class CommandError(StartError):
+    """The command of ``run`` could not be started; the codes are those of a shell."""
+
+    def __init__(self, message: str, found: bool) -> None:
+        super().__init__(message)
+        self.exit_code = 126 if found else 127

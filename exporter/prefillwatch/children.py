@@ -1,0 +1,134 @@
+"""Child processes that never outlive us: started with a death signal, reaped on SIGCHLD."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import functools
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import IO, Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: the child must not load libraries
+
+
+class Child:
+    """A process we started. ``exited`` is done when it has ended, with its code (negative: the signal's number)."""
+
+    __slots__ = ("_process", "exited", "started_at")
+
+    def __init__(self, process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop) -> None:
+        self._process = process
+        self.started_at = loop.time()
+        self.exited: asyncio.Future[int] = loop.create_future()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def signal(self, number: int) -> None:
+        """Signal the process; nothing happens when it has ended."""
+        if not self.exited.done():
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def signal_group(self, number: int) -> bool:
+        """Signal the process and its descendants that stayed in its group. False: there are none left."""
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def reap(self) -> None:
+        """Collect the exit code if the process has ended."""
+        code = self._process.poll()
+        if code is not None and not self.exited.done():
+            self.exited.set_result(code)
+
+
+class Children:
+    """All our child processes. One per event loop; the loop's SIGCHLD belongs to it until `close`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._children: dict[int, Child] = {}
+        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        death_signal: int,
+        stdin: bytes | None = None,
+        pass_fds: Sequence[int] = (),
+        ignored: Sequence[int] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start a process in a group of its own, so that a Ctrl-C reaches it only through us.
+
+        ``stdin`` is written to it whole; None gives it ours, or nothing when ours is a terminal (a background group
+        must not read from one). ``death_signal`` is what the kernel sends it when we die. ``ignored`` signals do it no
+        harm until it listens for them. Raises OSError.
+        """
+        process = subprocess.Popen(  # noqa: S603 (the command is ours, or what the user asked us to run)
+            argv,
+            stdin=subprocess.PIPE if stdin is not None else _inherited_stdin(),
+            pass_fds=pass_fds,
+            env=env,
+            preexec_fn=functools.partial(_before_exec, os.getpid(), death_signal, ignored),
+        )
+        child = Child(process, self._loop)
+        self._children[process.pid] = child
+        if process.stdin is not None:
+            _write_and_close(process.stdin, stdin or b"")
+        return child
+
+    def close(self) -> None:
+        """Kill what still runs and stop watching."""
+        for child in self._children.values():
+            child.signal_group(signal.SIGKILL)
+        self._loop.remove_signal_handler(signal.SIGCHLD)
+
+    def _reap(self) -> None:
+        for pid, child in list(self._children.items()):
+            child.reap()
+            if child.exited.done():
+                del self._children[pid]
+        if os.getpid() == 1:
+            self._reap_adopted()
+
+    def _reap_adopted(self) -> None:
+        """As process 1 of a container we inherit the orphans of others, and only we can collect them."""
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if ended.si_pid in self._children:
+                    return  # ended a moment ago: its own SIGCHLD comes
+                os.waitpid(ended.si_pid, 0)
+
+
+def _before_exec(parent: int, death_signal: int, ignored: Sequence[int]) -> None:
+    os.setpgid(0, 0)
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+    _libc.prctl(_PR_SET_PDEATHSIG, death_signal)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+
+
+def _inherited_stdin() -> int | None:
+    try:
+        return subprocess.DEVNULL if os.isatty(0) else None
+    except OSError:
+        return subprocess.DEVNULL
+
+
+def _write_and_close(pipe: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):  # it ended at once: its exit code tells
+        pipe.write(data)
+    with contextlib.suppress(BrokenPipeError):
+        pipe.close()

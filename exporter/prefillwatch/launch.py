@@ -1,0 +1,70 @@
+"""What the supervisor starts: the programs, and the settings that each of them gets on stdin."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prefillwatch.analysis.settings import AnalysisSettings, Slo, StallRule
+from prefillwatch.config import Settings
+from prefillwatch.observer_settings import ObserverSettings, encode
+from prefillwatch.upstream_command import UpstreamCommand
+
+_RELAY: Final = (sys.executable, "-m", "prefillwatch.relay")
+_OBSERVER: Final = (sys.executable, "-m", "prefillwatch.observer")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The plan of one life of prefillwatch. ``command`` is the server that ``run`` starts."""
+
+    settings: Settings
+    upstream: str
+    command: UpstreamCommand | None = None
+    relay_argv: Sequence[str] = _RELAY
+    observer_argv: Sequence[str] = _OBSERVER
+
+    def environment(self) -> dict[str, str]:
+        """Our own processes must not import what happens to lie in the user's folder."""
+        return {**os.environ, "PYTHONSAFEPATH": "1"}
+
+    def relay_settings(self, index: int, listen_fds: Sequence[int], tap_fd: int) -> bytes:
+        """The JSON that relay ``index`` reads."""
+        raise NotImplementedError
+
+    def observer_settings(self, tap_fds: Sequence[int], control_fd: int, admin_fds: Sequence[int]) -> bytes:
+        """The JSON that the observer reads."""
+        settings = self.settings
+        key = settings.upstream_api_key.get_secret_value() if settings.upstream_api_key else ""
+        return encode(
+            ObserverSettings(
+                tap_fds=tuple(tap_fds),
+                control_fd=control_fd,
+                admin_fds=tuple(admin_fds),
+                upstream=self.upstream,
+                upstream_ca=str(settings.upstream_ca or ""),
+                upstream_insecure=settings.upstream_insecure,
+                upstream_api_key=key or (self.command.api_key if self.command else None) or "",
+                scrape_interval_s=settings.scrape_interval,
+                analysis=analysis_settings(settings),
+                gpu=settings.gpu == "auto",
+                usage_injected=settings.usage == "inject",
+                mode="run" if self.command else "serve",
+                log_level=settings.log_level,
+                log_format=settings.log_format,
+            )
+        )
+
+
+def analysis_settings(settings: Settings) -> AnalysisSettings:
+    """The part of the settings that the analysis knows."""
+    return AnalysisSettings(
+        prompt_edges=settings.prompt_buckets,
+        windows_s=settings.windows,
+        stall=StallRule(settings.stall_min_gap, settings.stall_factor, settings.stall_always),
+        slo=Slo(settings.slo_ttft, settings.slo_tpot, settings.slo_itl),
+        max_models=settings.max_models,
+    )

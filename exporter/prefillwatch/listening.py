@@ -1,0 +1,108 @@
+"""The sockets that the supervisor holds, so that a process that is started again finds them as they were."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from typing import Final
+
+from prefillwatch.addresses import ListenAddress
+from prefillwatch.errors import ListenError
+
+_BACKLOG: Final = 4096
+#: Room for the tap while the observer is away or busy; as much of it as the system allows.
+_TAP_BUFFER_BYTES: Final = 16 * 2**20
+_SO_SNDBUFFORCE: Final = 32  # asm-generic/socket.h: past the system's limit, for root only
+_SO_RCVBUFFORCE: Final = 33
+
+
+def bind_listeners(address: ListenAddress, groups: int, key: str) -> list[list[socket.socket]]:
+    """Listening sockets on one port: ``groups`` lists, each with one socket for every IP the host has a name for.
+
+    Several groups share the port by SO_REUSEPORT, and the kernel spreads connections over them. Port 0 is resolved once
+    and shared. ``key`` names the setting in the error. Raises ListenError.
+    """
+    targets = _resolve(address, key)
+    opened: list[list[socket.socket]] = []
+    try:
+        if groups > 1:
+            # A shared port would not tell that another process has it: ask for it alone first.
+            probe = _bind(targets, address.port, shared=False)
+            address = ListenAddress(address.host, port_of(probe))
+            _close_all([probe])
+        for _ in range(groups):
+            opened.append(_bind(targets, address.port, shared=groups > 1))
+            address = ListenAddress(address.host, port_of(opened[0]))
+    except OSError as error:
+        _close_all(opened)
+        raise ListenError(_explain(error, address, key)) from None
+    return opened
+
+
+def port_of(sockets: list[socket.socket]) -> int:
+    port: int = sockets[0].getsockname()[1]
+    return port
+
+
+def tap_pair() -> tuple[socket.socket, socket.socket]:
+    """(relay's end, observer's end) of a packet socket with as much buffer as allowed; both never block."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in ends:
+        end.setblocking(False)
+        _raise_buffer(end, socket.SO_SNDBUF, _SO_SNDBUFFORCE)
+        _raise_buffer(end, socket.SO_RCVBUF, _SO_RCVBUFFORCE)
+    return ends
+
+
+def _raise_buffer(end: socket.socket, option: int, forced_option: int) -> None:
+    with contextlib.suppress(OSError):
+        end.setsockopt(socket.SOL_SOCKET, option, _TAP_BUFFER_BYTES)  # cut to the system's limit
+    with contextlib.suppress(OSError):  # not privileged: the limit stays
+        end.setsockopt(socket.SOL_SOCKET, forced_option, _TAP_BUFFER_BYTES)
+
+
+def _resolve(address: ListenAddress, key: str) -> list[tuple[socket.AddressFamily, str]]:
+    try:
+        infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ListenError(f"{key}: the host of {address} is not known here: {error.strerror}") from None
+    return list(dict.fromkeys((family, str(target[0])) for family, _, _, _, target in infos))
+
+
+def _bind(targets: list[tuple[socket.AddressFamily, str]], port: int, *, shared: bool) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
+    try:
+        for family, host in targets:
+            opened = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(opened)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6:  # alone, [::] takes IPv4 too
+                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(len(targets) > 1))
+            opened.bind((host, port))
+            opened.listen(_BACKLOG)
+            opened.setblocking(False)
+            port = port or port_of(sockets)
+    except OSError:
+        _close_all([sockets])
+        raise
+    return sockets
+
+
+def _close_all(groups: list[list[socket.socket]]) -> None:
+    for sockets in groups:
+        for opened in sockets:
+            opened.close()
+
+
+def _explain(error: OSError, address: ListenAddress, key: str) -> str:
+    flag = f"--{key}"
+    if error.errno == errno.EADDRINUSE:
+        return f"{address} is in use by another process; stop that one or choose another address with {flag}"
+    if error.errno == errno.EACCES:
+        return f"no permission to listen on {address}; choose a port from 1024 up with {flag}"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{address} is no address of this machine; choose one with {flag}, 0.0.0.0:{address.port} for all"
+    return f"cannot listen on {address}: {error.strerror}; choose another address with {flag}"

@@ -1,0 +1,63 @@
+"""``prefillwatch serve`` and ``run``: the sidecar in front of a running server, or of one that we start."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+
+import click
+
+from prefillwatch import __version__, logs
+from prefillwatch.addresses import ListenAddress
+from prefillwatch.certificates import check_certificates
+from prefillwatch.config import Settings
+from prefillwatch.launch import Launch
+from prefillwatch.options import settings_options
+from prefillwatch.supervisor import Supervisor
+from prefillwatch.upstream_command import free_port, prepare
+
+log = logging.getLogger(__name__)
+
+
+@click.command()
+@settings_options()
+def serve(settings: Settings) -> None:
+    """Stand in front of a running server and watch its tokens.
+
+    Clients talk to the --listen address as they would to the server. Ends on SIGTERM or Ctrl-C after running answers
+    have finished; a second one cuts them.
+    """
+    sys.exit(supervise(Launch(settings, settings.required_upstream())))
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@settings_options()
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…", required=True)
+def run(settings: Settings, command: tuple[str, ...]) -> None:
+    """Start a server and stand in front of it: prefillwatch run -- vllm serve MODEL
+
+    The server gets a free loopback port by --host and --port, unless the command has its own --port. For a command that
+    takes its port in another way, write {port} where it belongs. Output, signals and the exit code pass through.
+    """
+    prepared = prepare(command, settings.upstream, free_port)
+    sys.exit(supervise(Launch(settings, prepared.upstream, prepared)))
+
+
+def supervise(launch: Launch) -> int:
+    """Run the sidecar to its end and give the exit code. Raises ListenError, StartError, ConfigError."""
+    settings = launch.settings
+    logs.configure(settings.log_level, settings.log_format, "prefillwatch")
+    check_certificates(settings)
+    supervisor = Supervisor(launch)
+    _say_where_to_look(launch, supervisor)
+    return asyncio.run(supervisor.run())
+
+
+def _say_where_to_look(launch: Launch, supervisor: Supervisor) -> None:
+    settings = launch.settings
+    scheme = "https" if settings.tls_cert else "http"
+    data = ListenAddress(settings.listen.host, supervisor.port).reachable
+    admin = ListenAddress(settings.admin.host, supervisor.admin_port).reachable
+    log.info("%s: point clients at %s://%s instead of %s", __version__, scheme, data, launch.upstream)
+    log.info("metrics: http://%s/metrics  live page: http://%s/", admin, admin)

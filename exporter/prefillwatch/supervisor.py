@@ -1,0 +1,259 @@
+"""Starts, restarts and drains the processes: relays, the observer and, for ``run``, the server itself.
+
+It holds what must survive a process of ours: the listening sockets and both ends of every tap. So a relay or observer
+that dies is started again on the same sockets, and the other side does not notice more than a pause.
+
+Signals: SIGTERM and SIGINT drain and end; a second one cuts the draining short. SIGHUP is ignored. With ``run``, other
+signals and SIGHUP go to the command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from prefillwatch.children import Child, Children
+from prefillwatch.control import ControlChannel
+from prefillwatch.errors import CommandError, StartError
+from prefillwatch.keeper import Keeper, how_it_ended
+from prefillwatch.launch import Launch
+from prefillwatch.listening import bind_listeners, port_of, tap_pair
+from prefillwatch.observer_settings import Control, Process, Restarts
+
+log = logging.getLogger(__name__)
+
+#: What a process gets beyond its limit to end by itself before it is killed.
+_GRACE_S: Final = 5.0
+#: The observer says when it is ready; after this long it is taken to be.
+_READY_LIMIT_S: Final = 3.0
+_FORWARDED: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
+
+
+class Supervisor:
+    """One life of prefillwatch: `run` returns the exit code."""
+
+    def __init__(self, launch: Launch) -> None:
+        """Binds the addresses. Raises ListenError."""
+        settings = launch.settings
+        self._launch = launch
+        self._listeners = bind_listeners(settings.listen, settings.relays, "listen")
+        (self._admin,) = bind_listeners(settings.admin, 1, "admin")
+        self._taps = [tap_pair() for _ in range(settings.relays)]
+        self.port = port_of(self._listeners[0])
+        self.admin_port = port_of(self._admin)
+        self._draining = False
+        self._control: ControlChannel | None = None
+        self._command: Child | None = None
+
+    async def run(self) -> int:
+        """Run until a signal or the end of the command says to stop. Raises StartError."""
+        self._children = Children()
+        self._signals: asyncio.Queue[int] = asyncio.Queue()
+        self._cut = asyncio.Event()
+        self._observer = Keeper("observer", self._start_observer, self._tell)
+        self._relays = [Keeper(f"relay {index}", self._starter(index), self._tell) for index in range(len(self._taps))]
+        self._listen_for_signals()
+        try:
+            self._command = self._start_command()
+            self._tasks = {
+                keeper: asyncio.create_task(keeper.run(), name=keeper.name)
+                for keeper in (self._observer, *self._relays)
+            }
+            number = await self._until_end()
+            code = await self._shut_down(number)
+        finally:
+            self._close()
+        if any(relay.hopeless.done() for relay in self._relays):
+            raise StartError("the relay processes do not stay up; the lines above say why")
+        return code
+
+    # What is started
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _start_command(self) -> Child | None:
+        command = self._launch.command
+        if command is None:
+            return None
+        try:
+            return self._children.start(command.argv, death_signal=signal.SIGTERM)
+        except OSError as error:
+            message = f"cannot start {command.argv[0]!r}: {error.strerror}; is it installed, and in PATH?"
+            raise CommandError(message, found=not isinstance(error, FileNotFoundError)) from None
+
+    def _starter(self, index: int) -> Callable[[], Child]:
+        def start() -> Child:
+            listen_fds = [opened.fileno() for opened in self._listeners[index]]
+            tap_fd = self._taps[index][0].fileno()
+            return self._children.start(
+                self._launch.relay_argv,
+                death_signal=signal.SIGKILL,
+                stdin=self._launch.relay_settings(index, listen_fds, tap_fd),
+                pass_fds=(*listen_fds, tap_fd),
+                ignored=(signal.SIGUSR2,),  # a new relay may be asked to tell again before it listens for that
+                env=self._launch.environment(),
+            )
+
+        return start
+
+    def _start_observer(self) -> Child:
+        if self._control is not None:
+            self._control.close()
+        self._control = control = ControlChannel(self._ask_to_tell_again)
+        tap_fds = [observers_end.fileno() for _, observers_end in self._taps]
+        admin_fds = [opened.fileno() for opened in self._admin]
+        control_fd = control.theirs.fileno()
+        child = self._children.start(
+            self._launch.observer_argv,
+            death_signal=signal.SIGKILL,
+            stdin=self._launch.observer_settings(tap_fds, control_fd, admin_fds),
+            pass_fds=(*tap_fds, control_fd, *admin_fds),
+            env=self._launch.environment(),
+        )
+        control.handed_over()
+        asyncio.get_running_loop().call_later(_READY_LIMIT_S, control.assume_ready)
+        return child
+
+    # What the others are told
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        if self._control is not None:
+            self._control.tell(self._state())
+
+    def _state(self) -> Control:
+        processes = [Process(role="supervisor", pid=os.getpid())]
+        processes += [
+            Process(role="relay", pid=keeper.child.pid, index=index)
+            for index, keeper in enumerate(self._relays)
+            if keeper.child is not None
+        ]
+        if self._observer.child is not None:
+            processes.append(Process(role="observer", pid=self._observer.child.pid))
+        if self._command is not None and not self._command.exited.done():
+            processes.append(Process(role="upstream", pid=self._command.pid))
+        restarts = Restarts(relay=sum(keeper.restarts for keeper in self._relays), observer=self._observer.restarts)
+        return Control(processes=tuple(processes), draining=self._draining, restarts=restarts)
+
+    def _ask_to_tell_again(self) -> None:
+        """A new observer is ready: the relays tell it of the exchanges that are running."""
+        for relay in self._relays:
+            relay.signal(signal.SIGUSR2)
+
+    # The end
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _listen_for_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end_by, number)
+        for number in _FORWARDED:
+            loop.add_signal_handler(number, self._forward, number)
+
+    def _end_by(self, number: int) -> None:
+        if self._draining:
+            log.warning("second signal: running answers are cut now")
+            self._cut.set()
+        self._signals.put_nowait(number)
+
+    def _forward(self, number: int) -> None:
+        if self._command is not None:
+            self._command.signal(number)
+
+    async def _until_end(self) -> int | None:
+        """The signal that ends us; None when the command ended by itself or the relays do not stay up."""
+        signalled = asyncio.create_task(self._signals.get())
+        ends: list[asyncio.Future[Any]] = [signalled, *(relay.hopeless for relay in self._relays)]
+        if self._command is not None:
+            ends.append(self._command.exited)
+        try:
+            await asyncio.wait([*ends, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            signalled.cancel()
+        return signalled.result() if signalled.done() and not signalled.cancelled() else None
+
+    async def _shut_down(self, number: int | None) -> int:
+        """Readiness off, relays drain, the command ends, the observer ends last. Gives the exit code."""
+        self._draining = True
+        self._tell()
+        _close(itertools.chain.from_iterable(self._listeners))  # else the kernel would go on taking connections
+        limit_s = self._launch.settings.drain_timeout
+        if number is None:
+            self._say_that_command_ended()
+            limit_s = 0.0  # their upstream is gone: nothing is left to finish
+        else:
+            log.info("%s: no new connections; running answers have %g s", signal.Signals(number).name, limit_s)
+        await self._end(self._relays, limit_s)
+        code = await self._end_command(number)
+        await self._end([self._observer], 0.0)
+        return code
+
+    def _say_that_command_ended(self) -> None:
+        command, child = self._launch.command, self._command
+        if command is not None and child is not None and child.exited.done():
+            log.error("%s %s; prefillwatch ends with it", command.name, how_it_ended(child.exited.result()))
+
+    async def _end(self, keepers: Sequence[Keeper], limit_s: float) -> None:
+        for keeper in keepers:
+            keeper.stop(signal.SIGTERM)
+        tasks = [self._tasks[keeper] for keeper in keepers]
+        if not await self._patience(tasks, limit_s + _GRACE_S):
+            for keeper in keepers:
+                keeper.signal(signal.SIGKILL)
+            await asyncio.wait(tasks)
+
+    async def _end_command(self, number: int | None) -> int:
+        child = self._command
+        if child is None:
+            return 0
+        child.signal(signal.SIGTERM if number is None else number)
+        limit_s = self._launch.settings.stop_timeout
+        if not await self._patience([child.exited], limit_s):
+            await asyncio.wait([child.exited], timeout=_GRACE_S if self._cut.is_set() else 0)
+            if not child.exited.done():
+                log.error("the command did not end; it is killed")
+            child.signal(signal.SIGKILL)
+        code = await child.exited
+        await self._end_leftovers(child)
+        return code if code >= 0 else 128 - code
+
+    async def _end_leftovers(self, child: Child) -> None:
+        """Processes that the command left behind would keep its port and memory."""
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + _GRACE_S
+        child.signal_group(signal.SIGTERM)
+        while child.signal_group(0):
+            if self._cut.is_set() or loop.time() > limit:
+                child.signal_group(signal.SIGKILL)
+                return
+            await asyncio.sleep(0.05)
+
+    async def _patience(self, futures: Sequence[asyncio.Future[Any]], limit_s: float) -> bool:
+        """Wait for all of them, as long as the limit and the user allow."""
+        cut = asyncio.create_task(self._cut.wait())
+        together = asyncio.ensure_future(asyncio.wait(futures))
+        await asyncio.wait([cut, together], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        cut.cancel()
+        together.cancel()
+        return all(future.done() for future in futures)
+
+    def _close(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        for task in getattr(self, "_tasks", {}).values():
+            task.cancel()
+        self._children.close()
+        if self._control is not None:
+            self._control.close()
+        for number in (signal.SIGTERM, signal.SIGINT, *_FORWARDED):
+            asyncio.get_running_loop().remove_signal_handler(number)
+        _close(itertools.chain(*self._listeners, self._admin, *self._taps))
+
+
+def _close(sockets: Iterable[socket.socket]) -> None:
+    for opened in sockets:
+        opened.close()

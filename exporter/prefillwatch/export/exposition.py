@@ -34,13 +34,14 @@ def wants_openmetrics(accept_header: str) -> bool:
     for entry in accept_header.split(","):
         media_type, *parameters = (part.strip().lower() for part in entry.split(";"))
         if media_type in weights:
-            weights[media_type] = max(weights[media_type], _weight(parameters))
+            weights[media_type] = max(weights[media_type], weight(parameters))
     return weights["application/openmetrics-text"] > 0.0 and (
         weights["application/openmetrics-text"] >= weights["text/plain"]
     )
 
 
-def _weight(parameters: list[str]) -> float:
+def weight(parameters: list[str]) -> float:
+    """The ``q`` among the parameters of one entry in an Accept header; 1 without one, 0 when it cannot be read."""
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip() == "q":

@@ -1,0 +1,93 @@
+"""What must outlive a single scrape: counters over restarts of the engine, and the peak of the KV cache. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+
+from prefillwatch.engine.kinds import EngineSample
+
+NS = 1_000_000_000
+
+
+class CarriedCounter:
+    """A counter of another process that starts again at zero when that process does; ours never falls.
+
+    A restart is told by a later start time, or by a value that fell. A page with an *earlier* start time comes from
+    another process behind the same address, whose count is another one: it is left out, or the total would grow with
+    every alternation.
+    """
+
+    __slots__ = ("_raw", "_start_time", "restarts", "total")
+
+    def __init__(self) -> None:
+        self.total: float | None = None
+        self.restarts = 0
+        self._raw = 0.0
+        self._start_time: float | None = None
+
+    def update(self, raw: float | None, start_time: float | None) -> None:
+        """``raw`` as the page tells it; None: it does not."""
+        if start_time is not None and self._start_time is not None and start_time < self._start_time:
+            return
+        if self._restarted(raw, start_time):
+            self.restarts += 1
+            self._raw = 0.0
+        self._start_time = start_time if start_time is not None else self._start_time
+        if raw is not None:
+            self.total = (self.total or 0.0) + raw - self._raw
+            self._raw = raw
+
+    def _restarted(self, raw: float | None, start_time: float | None) -> bool:
+        later = start_time is not None and self._start_time is not None and start_time > self._start_time
+        return later or (raw is not None and raw < self._raw)
+
+
+class Peak:
+    """The highest value of a sliding window. Keeps only what can still be one: each value is above all later ones."""
+
+    __slots__ = ("_keep_ns", "_times", "_values")
+
+    def __init__(self, longest_window_s: float) -> None:
+        self._keep_ns = int(longest_window_s * NS)
+        self._times: deque[int] = deque()
+        self._values: deque[float] = deque()
+
+    def add(self, value: float, now_ns: int) -> None:
+        while self._values and self._values[-1] <= value:
+            self._values.pop()
+            self._times.pop()
+        self._values.append(value)
+        self._times.append(now_ns)
+        while self._times[0] < now_ns - self._keep_ns:
+            self._times.popleft()
+            self._values.popleft()
+
+    def highest(self, window_s: float, now_ns: int) -> float | None:
+        """The highest value not older than the window; None when there is none."""
+        first = bisect_left(self._times, now_ns - int(window_s * NS))
+        return self._values[first] if first < len(self._values) else None
+
+
+class EngineCarry:
+    """Everything that is carried for one engine."""
+
+    __slots__ = ("_preemptions", "kv_peak")
+
+    def __init__(self, longest_window_s: float) -> None:
+        self._preemptions = CarriedCounter()
+        self.kv_peak = Peak(longest_window_s)
+
+    @property
+    def preemptions_total(self) -> float | None:
+        """Preemptions since the engine was first seen, with those it reported then; None: it never told."""
+        return self._preemptions.total
+
+    @property
+    def restarts(self) -> int:
+        return self._preemptions.restarts
+
+    def update(self, sample: EngineSample, start_time: float | None, now_ns: int) -> None:
+        self._preemptions.update(sample.preemptions_total, start_time)
+        if sample.kv_usage is not None:
+            self.kv_peak.add(sample.kv_usage, now_ns)

@@ -1,0 +1,133 @@
+"""One GET to the upstream server, with a limit on its size and on its whole time, and one word for what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import httpx
+
+from prefillwatch import __version__
+
+Reason = Literal["http_status", "timeout", "connect", "parse", "too_big", "empty"]
+
+_MOST_REDIRECTS: Final = 3
+#: Below the 5 s after which uvicorn closes an idle connection, so that we do not write into a closing one.
+_KEEP_IDLE_S: Final = 3.0
+
+
+class FetchError(Exception):
+    """No usable answer. ``status`` is the HTTP status where one came."""
+
+    def __init__(self, reason: Reason, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``framed``: HTTP told where the body ends. If not, it may have been cut off anywhere."""
+
+    status: int
+    body: bytes
+    framed: bool
+
+
+class Fetcher:
+    """Asks one upstream, ``http[s]://HOST[:PORT]`` or ``unix:/PATH``. Use it in one event loop and close it there."""
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        timeout_s: float = 5.0,
+        api_key: str = "",
+        ca_file: str = "",
+        insecure: bool = False,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._credentials = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        unix_path = upstream.removeprefix("unix:") if upstream.startswith("unix:") else None
+        self._client = httpx.AsyncClient(
+            base_url=upstream if unix_path is None else "http://localhost",
+            transport=httpx.AsyncHTTPTransport(
+                uds=unix_path,
+                verify=_tls(ca_file, insecure),
+                limits=httpx.Limits(max_connections=8, keepalive_expiry=_KEEP_IDLE_S),
+            ),
+            # Compressed answers could unfold to anything; the limit is meant for what arrives.
+            headers={"Accept-Encoding": "identity", "User-Agent": f"prefillwatch/{__version__}"},
+            timeout=httpx.Timeout(timeout_s),
+            trust_env=False,  # a proxy for the outside world is no way to the server next door
+        )
+        # One line per request on INFO, several times a second, would bury everything else.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def get(self, path: str, *, limit: int, accept: str = "*/*", credentials: bool = True) -> Answer:
+        """The answer, whatever its status. Raises FetchError when none came whole in time, or one above ``limit``
+        bytes. Redirects are followed within the same server only."""
+        headers = {"Accept": accept, **(self._credentials if credentials else {})}
+        request = self._client.build_request("GET", path, headers=headers)
+        try:
+            return await asyncio.wait_for(self._follow(request, limit), self._timeout_s)
+        except (asyncio.TimeoutError, httpx.TimeoutException):
+            raise FetchError("timeout", f"no whole answer to {path} within {self._timeout_s:g} s") from None
+        except httpx.TransportError as error:
+            raise FetchError("connect", f"{path}: {type(error).__name__}: {error}") from None
+        except httpx.HTTPError as error:
+            raise FetchError("parse", f"{path}: {type(error).__name__}") from None
+
+    async def _follow(self, request: httpx.Request, limit: int) -> Answer:
+        for _ in range(_MOST_REDIRECTS + 1):
+            response = await self._send(request)
+            try:
+                onward = response.next_request
+                if onward is None:
+                    return await _read(response, limit)
+            finally:
+                await response.aclose()
+            if _origin(onward.url) != _origin(request.url):
+                raise FetchError("http_status", "redirected to another server", response.status_code)
+            request = onward
+        raise FetchError("http_status", f"redirected more than {_MOST_REDIRECTS} times", response.status_code)
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return await self._client.send(request, stream=True)
+        except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
+            # Most likely a kept connection that the server closed meanwhile: a GET may be sent again.
+            return await self._client.send(request, stream=True)
+
+
+async def _read(response: httpx.Response, limit: int) -> Answer:
+    announced = response.headers.get("content-length", "")
+    if announced.isdigit() and int(announced[:18]) > limit:
+        raise FetchError("too_big", f"the answer has {announced[:18]} bytes, more than {limit}", response.status_code)
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise FetchError("parse", "the answer is compressed although we asked for none of that", response.status_code)
+    body = bytearray()
+    async for piece in response.aiter_raw():
+        body += piece
+        if len(body) > limit:
+            raise FetchError("too_big", f"the answer goes on beyond {limit} bytes", response.status_code)
+    framed = bool(announced) or "transfer-encoding" in response.headers
+    return Answer(response.status_code, bytes(body), framed)
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _tls(ca_file: str, insecure: bool) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file or None)
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

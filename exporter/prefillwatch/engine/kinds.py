@@ -1,0 +1,266 @@
+"""What kinds of server there are, by the names of their metrics, and what each says about its engines. Pure.
+
+vLLM renamed what matters here: ``gpu_cache_usage_perc`` and ``gpu_prefix_cache_*`` became ``kv_cache_usage_perc`` and
+``prefix_cache_*`` by 0.9.2, both were shown for a while, and the old ones were gone by 0.12. Despite ``perc`` the value
+goes from 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from prefillwatch.engine.exposition import Sample, SampleFinder, looks_like_metrics
+
+#: More engines than this behind one page are not told apart, to keep the label bounded.
+MOST_ENGINES: Final = 256
+
+ONLY_ENGINE: Final = "0"  # where a page has no label for it
+
+
+class PageError(ValueError):
+    """A metrics page that cannot be used; ``reason`` is ``empty`` or ``parse``."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSample:
+    """What one page says of one engine. None: it does not say, or says something that cannot be."""
+
+    engine: str
+    kv_usage: float | None = None  # 0 to 1
+    capacity_tokens: int | None = None
+    running: int | None = None
+    waiting: int | None = None
+    preemptions_total: float | None = None  # since the engine started
+    prefix_queries_total: float | None = None  # tokens looked up in the prefix cache
+    prefix_hits_total: float | None = None  # tokens found there
+    block_size: int | None = None  # tokens per KV block
+    max_num_batched_tokens: int | None = None
+    model: str = ""
+
+    @property
+    def free_tokens(self) -> int | None:
+        """Tokens that the KV cache could still take; blocks that only hold a reusable prefix count as free."""
+        if self.capacity_tokens is None or self.kv_usage is None:
+            return None
+        return round(self.capacity_tokens * (1.0 - self.kv_usage))
+
+
+@dataclass(frozen=True, slots=True)
+class PageSample:
+    """What one page says. ``start_time`` is when the server process started, in Unix seconds."""
+
+    server: str
+    engines: tuple[EngineSample, ...]
+    start_time: float | None = None
+
+    @property
+    def kv_signal_present(self) -> bool:
+        return any(engine.kv_usage is not None for engine in self.engines)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(sorted({engine.model for engine in self.engines if engine.model}))
+
+
+@dataclass(frozen=True, slots=True)
+class ServerKind:
+    """A kind of server. The fields name its metrics without namespace, the preferred one first."""
+
+    name: str
+    namespace: str
+    kv_usage: tuple[str, ...] = ()
+    capacity_tokens: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    preemptions_total: tuple[str, ...] = ()
+    prefix_queries_total: tuple[str, ...] = ()
+    prefix_hits_total: tuple[str, ...] = ()
+    block_size: tuple[str, ...] = ()
+    engine_labels: tuple[str, ...] = ()
+    info: str = ""  # a metric whose labels are the cache configuration
+    info_block_size: str = ""
+    info_blocks: str = ""
+    metrics: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        members = {name for names in map(self.names_of, (*_GAUGES, *_COUNTERS)) for name in names}
+        object.__setattr__(self, "metrics", frozenset(members | ({self.info} if self.info else set())))
+
+    def names_of(self, quantity: str) -> tuple[str, ...]:
+        names: tuple[str, ...] = getattr(self, quantity)
+        return names
+
+
+_GAUGES: Final = ("kv_usage", "capacity_tokens", "running", "waiting", "block_size")
+_COUNTERS: Final = ("preemptions_total", "prefix_queries_total", "prefix_hits_total")
+
+KINDS: Final = (
+    ServerKind(
+        name="vllm",
+        namespace="vllm",
+        kv_usage=("kv_cache_usage_perc", "gpu_cache_usage_perc"),
+        running=("num_requests_running",),
+        waiting=("num_requests_waiting",),
+        preemptions_total=("num_preemptions_total", "num_preemptions"),
+        prefix_queries_total=(
+            "prefix_cache_queries_total",
+            "prefix_cache_queries",
+            "gpu_prefix_cache_queries_total",
+            "gpu_prefix_cache_queries",
+        ),
+        prefix_hits_total=(
+            "prefix_cache_hits_total",
+            "prefix_cache_hits",
+            "gpu_prefix_cache_hits_total",
+            "gpu_prefix_cache_hits",
+        ),
+        engine_labels=("engine",),
+        info="cache_config_info",
+        info_block_size="block_size",
+        info_blocks="num_gpu_blocks",
+    ),
+    ServerKind(
+        name="sglang",
+        namespace="sglang",
+        kv_usage=("token_usage",),
+        capacity_tokens=("max_total_num_tokens",),
+        running=("num_running_reqs",),
+        waiting=("num_queue_reqs",),
+        preemptions_total=("num_retracted_requests_total",),
+        block_size=("page_size",),
+        engine_labels=("dp_rank",),
+        info="cache_config_info",
+        info_block_size="page_size",
+        info_blocks="num_pages",
+    ),
+    ServerKind(
+        name="llamacpp",
+        namespace="llamacpp",
+        kv_usage=("kv_cache_usage_ratio",),
+        running=("requests_processing",),
+        waiting=("requests_deferred",),
+    ),
+    ServerKind(name="tgi", namespace="tgi", running=("batch_current_size",), waiting=("queue_size",)),
+)
+
+_FINDER = SampleFinder(
+    {kind.namespace: kind.metrics for kind in KINDS} | {"process": frozenset({"start_time_seconds"})}
+)
+
+#: Labels of the parts of one engine. Only part 0 is read; the others repeat what it says.
+_PART_LABELS: Final = ("tp_rank", "pp_rank")
+
+
+def read_page(page: bytes) -> PageSample:
+    """What a metrics page says of the engines behind it. Raises PageError when it is empty or no metrics page."""
+    if not page.strip():
+        raise PageError("empty", "the metrics page is empty")
+    samples = list(_FINDER.find(page))
+    if not samples and not looks_like_metrics(page):
+        raise PageError("parse", "the answer is no metrics page")
+    starts = [sample.value for sample in samples if sample.namespace == "process"]
+    start_time = max(starts, default=None)
+    counts = {kind: sum(sample.namespace == kind.namespace for sample in samples) for kind in KINDS}
+    kind = max(KINDS, key=lambda kind: counts[kind])
+    if not counts[kind]:
+        return PageSample("unknown", (), start_time)
+    return PageSample(kind.name, _engines(kind, samples), start_time)
+
+
+def _engines(kind: ServerKind, samples: Iterable[Sample]) -> tuple[EngineSample, ...]:
+    by_engine: dict[str, _Books] = defaultdict(_Books)
+    for sample in samples:
+        if sample.namespace == kind.namespace and not any(
+            sample.labels.get(part, "0") not in ("", "0") for part in _PART_LABELS
+        ):
+            by_engine[_engine_of(kind, sample.labels)].add(kind, sample)
+    # Configuration without an engine label speaks for all engines.
+    shared = by_engine.pop("", _Books())
+    if shared.values or not by_engine:
+        by_engine[ONLY_ENGINE].merge(shared)
+    names = sorted(by_engine, key=lambda name: (len(name), name))[:MOST_ENGINES]
+    return tuple(by_engine[name].sample(kind, name, shared.config) for name in names)
+
+
+def _engine_of(kind: ServerKind, labels: Mapping[str, str]) -> str:
+    return next((labels[label][:64] for label in kind.engine_labels if labels.get(label)), "")
+
+
+class _Books:
+    """The samples of one engine. Series that differ in other labels than the engine's are several processes telling of
+    the same engine: of gauges the highest counts, since one of them may be behind, and counters add up."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+        self.config: dict[str, str] = {}
+        self.model = ""
+
+    def add(self, kind: ServerKind, sample: Sample) -> None:
+        self.model = sample.labels.get("model_name") or self.model
+        if sample.name == kind.info:
+            self.config = dict(sample.labels)
+        else:
+            self.values.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+
+    def merge(self, other: _Books) -> None:
+        self.model = self.model or other.model
+        self.config = self.config or other.config
+        for name, series in other.values.items():
+            self.values.setdefault(name, {}).update(series)
+
+    def sample(self, kind: ServerKind, engine: str, shared_config: Mapping[str, str]) -> EngineSample:
+        config = self.config or shared_config
+        block_size = _whole(config.get(kind.info_block_size)) or self._gauge(kind.block_size)
+        return EngineSample(
+            engine=engine,
+            kv_usage=_ratio(self._first(kind.kv_usage, max)),
+            capacity_tokens=self._gauge(kind.capacity_tokens)
+            or _product(_whole(config.get(kind.info_blocks)), block_size),
+            running=self._gauge(kind.running),
+            waiting=self._gauge(kind.waiting),
+            preemptions_total=_count(self._first(kind.preemptions_total, sum)),
+            prefix_queries_total=_count(self._first(kind.prefix_queries_total, sum)),
+            prefix_hits_total=_count(self._first(kind.prefix_hits_total, sum)),
+            block_size=block_size,
+            max_num_batched_tokens=_whole(config.get("max_num_batched_tokens")),
+            model=self.model,
+        )
+
+    def _first(self, names: tuple[str, ...], combine: Callable[[Iterable[float]], float]) -> float | None:
+        """The preferred metric of those that have a finite value."""
+        for name in names:
+            finite = [value for value in self.values.get(name, {}).values() if abs(value) < float("inf")]
+            if finite:
+                return combine(finite)
+        return None
+
+    def _gauge(self, names: tuple[str, ...]) -> int | None:
+        value = self._first(names, max)
+        return int(value) if value is not None and value >= 0 else None
+
+
+def _ratio(value: float | None) -> float | None:
+    """Rounding may carry a full cache a hair over 1; anything else outside 0 to 1 is no ratio."""
+    return min(value, 1.0) if value is not None and 0.0 <= value <= 1.01 else None
+
+
+def _count(value: float | None) -> float | None:
+    return value if value is not None and value >= 0.0 else None
+
+
+def _whole(text: str | None) -> int | None:
+    """A positive whole number in a label, or None: before it is known, vLLM writes ``None`` there."""
+    if text is None or not (text.isascii() and text.isdigit() and len(text) < 16):
+        return None
+    return int(text) or None
+
+
+def _product(blocks: int | None, block_size: int | None) -> int | None:
+    return blocks * block_size if blocks is not None and block_size is not None else None

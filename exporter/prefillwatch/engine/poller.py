@@ -1,0 +1,223 @@
+"""Asks the upstream server about itself: its metrics and health every second, its models now and then.
+
+Nothing here is on the data path, and nothing it meets (no answer, an endless one, fifty megabytes, garbage) does more
+than make the figures unknown. A figure that was not renewed for a few intervals is unknown as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import msgspec
+
+from prefillwatch.analysis.settings import DEFAULT_WINDOWS_S
+from prefillwatch.engine.carry import NS, EngineCarry
+from prefillwatch.engine.fetch import Fetcher, FetchError
+from prefillwatch.engine.kinds import MOST_ENGINES, EngineSample, PageError, PageSample, read_page
+
+LARGEST_PAGE: Final = 16 << 20
+LARGEST_MODEL_LIST: Final = 1 << 20
+MOST_MODELS: Final = 1024
+LONGEST_MODEL_NAME: Final = 256
+#: From this size on a page is read by a thread, to keep the event loop turning.
+_LARGE_PAGE: Final = 256 << 10
+
+_log = logging.getLogger(__name__)
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_Model]
+
+
+_model_list = msgspec.json.Decoder(_ModelList)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What is known of one engine now. ``sample`` is None when the newest one is too old."""
+
+    engine: str
+    sample: EngineSample | None
+    kv_peaks: dict[int, float | None]  # by window in seconds, 0 to 1
+    preemptions_total: float | None  # carried over restarts
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamSnapshot:
+    """What is known of the upstream server now; times in seconds. None: not asked yet, or not known."""
+
+    up: bool | None = None  # the last health check was answered
+    server: str | None = None  # kind of server; None when the newest page is too old
+    engines: tuple[EngineState, ...] = ()
+    models: tuple[str, ...] = ()  # names it serves, adapters too; kept when a later look-up fails
+    scrape_success: bool | None = None
+    scrape_duration: float | None = None
+    scrape_age: float | None = None  # since the last success
+    scrape_failures: dict[str, int] = field(default_factory=dict)  # by reason
+    kv_signal_present: bool = False
+
+
+class Listener(Protocol):
+    """Is told of news at once, in the event loop of the poller. Must not raise."""
+
+    def on_page(self, page: PageSample, at_ns: int) -> None:
+        """The metrics were read, at this time of the clock."""
+
+    def on_models(self, names: Sequence[str]) -> None:
+        """The names served changed."""
+
+    def on_up(self, up: bool) -> None:
+        """Health was checked."""
+
+
+class UpstreamPoller:
+    """Polls one upstream until cancelled. ``clock`` gives monotonic nanoseconds."""
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        *,
+        interval_s: float = 1.0,
+        models_interval_s: float = 10.0,
+        windows_s: tuple[int, ...] = DEFAULT_WINDOWS_S,
+        listener: Listener | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._fetcher = fetcher
+        self._interval_s = interval_s
+        self._models_interval_s = models_interval_s
+        self._stale_ns = int(max(5 * interval_s, 3.0) * NS)
+        self._windows_s = windows_s
+        self._listener = listener
+        self._clock = clock
+        self._page: PageSample | None = None
+        self._page_ns = 0
+        self._carries: dict[str, EngineCarry] = {}
+        self._models: tuple[str, ...] = ()
+        self._up: bool | None = None
+        self._success: bool | None = None
+        self._duration: float | None = None
+        self._failures: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Poll for ever; cancel it to end it, then close the fetcher."""
+        await asyncio.gather(
+            self._repeat(self.poll_health, self._interval_s),
+            self._repeat(self.poll_metrics, self._interval_s),
+            self._repeat(self.poll_models, self._models_interval_s),
+        )
+
+    async def _repeat(self, poll: Callable[[], Awaitable[None]], interval_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            try:
+                await poll()
+            except Exception:
+                # A fault of ours in one poll must not end polling, and with it the signals, for good.
+                _log.exception("polling upstream failed unexpectedly")
+            due = max(due + interval_s, loop.time())
+            await asyncio.sleep(due - loop.time())
+
+    async def poll_health(self) -> None:
+        """Any answer counts as up, since not every server has a /health; but not one that says the server is ill."""
+        try:
+            answer = await self._fetcher.get("/health", limit=LARGEST_MODEL_LIST, credentials=False)
+            self._up = answer.status < 500
+        except FetchError as error:
+            self._up = 0 < error.status < 500
+        if self._listener is not None:
+            self._listener.on_up(self._up)
+
+    async def poll_metrics(self) -> None:
+        begin = self._clock()
+        try:
+            page = await self._fetch_page()
+        except (FetchError, PageError) as error:
+            self._failed(error.reason, error)
+        else:
+            self._succeeded(page)
+        self._duration = (self._clock() - begin) / NS
+
+    async def poll_models(self) -> None:
+        try:
+            answer = await self._fetcher.get("/v1/models", limit=LARGEST_MODEL_LIST, accept="application/json")
+            served = [model.id for model in _model_list.decode(answer.body).data[:MOST_MODELS]]
+        except (FetchError, msgspec.DecodeError) as error:
+            _log.debug("no list of models from upstream: %s", error)
+            return
+        names = tuple(name for name in served if name and len(name) <= LONGEST_MODEL_NAME)
+        if answer.status == 200 and names != self._models:
+            self._models = names
+            if self._listener is not None:
+                self._listener.on_models(names)
+
+    def snapshot(self) -> UpstreamSnapshot:
+        """What is known now; stale figures left out."""
+        now = self._clock()
+        page = self._page if self._page is not None and now - self._page_ns <= self._stale_ns else None
+        samples = {sample.engine: sample for sample in page.engines} if page is not None else {}
+        return UpstreamSnapshot(
+            up=self._up,
+            server=page.server if page is not None else None,
+            engines=tuple(self._engine_state(name, samples.get(name), now) for name in self._carries),
+            models=self._models,
+            scrape_success=self._success,
+            scrape_duration=self._duration,
+            scrape_age=(now - self._page_ns) / NS if self._page is not None else None,
+            scrape_failures=dict(self._failures),
+            kv_signal_present=page is not None and page.kv_signal_present,
+        )
+
+    async def _fetch_page(self) -> PageSample:
+        answer = await self._fetcher.get("/metrics", limit=LARGEST_PAGE, accept="text/plain;version=0.0.4")
+        if answer.status != 200:
+            raise FetchError("http_status", f"/metrics answered {answer.status}", answer.status)
+        body = answer.body
+        if not answer.framed:  # the last line may have been cut in the middle of its number
+            body = body[: body.rfind(b"\n") + 1]
+        return await asyncio.to_thread(read_page, body) if len(body) > _LARGE_PAGE else read_page(body)
+
+    def _succeeded(self, page: PageSample) -> None:
+        if self._success is False:
+            _log.info("upstream's metrics can be read again")
+        self._success = True
+        self._page, self._page_ns = page, self._clock()
+        for sample in page.engines:
+            self._carry(sample.engine).update(sample, page.start_time, self._page_ns)
+        if self._listener is not None:
+            self._listener.on_page(page, self._page_ns)
+
+    def _failed(self, reason: str, error: Exception) -> None:
+        if self._success is not False:
+            _log.warning("upstream's metrics cannot be read (%s): %s", reason, error)
+        self._success = False
+        self._failures[reason] = self._failures.get(reason, 0) + 1
+
+    def _carry(self, engine: str) -> EngineCarry:
+        carry = self._carries.get(engine)
+        if carry is None:
+            if len(self._carries) >= MOST_ENGINES:
+                del self._carries[next(iter(self._carries))]
+            carry = self._carries[engine] = EngineCarry(max(self._windows_s))
+        return carry
+
+    def _engine_state(self, engine: str, sample: EngineSample | None, now: int) -> EngineState:
+        carry = self._carries[engine]
+        return EngineState(
+            engine=engine,
+            sample=sample,
+            kv_peaks={window: carry.kv_peak.highest(window, now) for window in self._windows_s},
+            preemptions_total=carry.preemptions_total,
+            restarts=carry.restarts,
+        )

@@ -1,0 +1,199 @@
+"""The admin listener: metrics, health, the page and the JSON API, for the operator and never for clients' traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import socket
+from collections.abc import Generator, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from prefillwatch.export.exposition import render, weight
+from prefillwatch.export.registry import Snapshot
+
+DEFAULT_INCIDENTS: Final = 100
+MOST_INCIDENTS: Final = 1000
+
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class AdminView(Protocol):
+    """What the admin server shows. All of it is called in the event loop and should be quick."""
+
+    def snapshot(self) -> Snapshot:
+        """The metrics as of now."""
+
+    def state(self) -> dict[str, Any]:
+        """Streams, prefills and processes now, ready for JSON; times in Unix seconds."""
+
+    def incidents(self, limit: int) -> list[dict[str, Any]]:
+        """At most so many incidents, newest first, ready for JSON."""
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether requests would be served now, and if not, why."""
+
+    def page(self) -> bytes:
+        """The page for people, in HTML."""
+
+
+def create_app(view: AdminView) -> Starlette:
+    admin = _Admin(view)
+    return Starlette(
+        routes=[
+            Route("/metrics", admin.metrics),
+            Route("/healthz", admin.healthz),
+            Route("/readyz", admin.readyz),
+            Route("/api/state", admin.state),
+            Route("/api/incidents", admin.incidents),
+            Route("/", admin.page),
+        ],
+        middleware=[Middleware(_SecurityHeaders)],
+        exception_handlers={HTTPException: _http_error, Exception: _internal_error},
+    )
+
+
+class _Admin:
+    def __init__(self, view: AdminView) -> None:
+        self._view = view
+        self._rendering = asyncio.Lock()
+
+    async def metrics(self, request: Request) -> Response:
+        # One at a time: many scrapers at once must not make threads that starve the event loop of the interpreter.
+        async with self._rendering:
+            body, content_type, compressed = await asyncio.to_thread(
+                _render_page,
+                self._view.snapshot(),
+                request.headers.get("accept", ""),
+                accepts_gzip(request.headers.get("accept-encoding", "")),
+            )
+        headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
+        if compressed:
+            headers["Content-Encoding"] = "gzip"
+        return Response(body, headers=headers)
+
+    async def healthz(self, _: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def readyz(self, _: Request) -> Response:
+        ready, reason = self._view.ready()
+        return _json({"ready": True}) if ready else _json({"ready": False, "reason": reason}, 503)
+
+    async def state(self, _: Request) -> Response:
+        return _json(self._view.state())
+
+    async def incidents(self, request: Request) -> Response:
+        text = request.query_params.get("limit", str(DEFAULT_INCIDENTS))
+        limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+        if not 1 <= limit <= MOST_INCIDENTS:
+            raise HTTPException(400, f"limit must be a whole number from 1 to {MOST_INCIDENTS}, not {text[:40]!r}")
+        return _json(self._view.incidents(limit))
+
+    async def page(self, _: Request) -> Response:
+        return HTMLResponse(self._view.page())
+
+
+def _render_page(snapshot: Snapshot, accept: str, compress: bool) -> tuple[bytes, str, bool]:
+    body, content_type = render(snapshot, accept)
+    return (gzip.compress(body, compresslevel=1) if compress else body), content_type, compress
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether the header names gzip with a weight above 0."""
+    for entry in accept_encoding.lower().split(","):
+        coding, *parameters = (part.strip() for part in entry.split(";"))
+        if coding == "gzip":
+            return weight(parameters) > 0.0
+    return False
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"nothing is served at {request.url.path[:200]}" if error.status_code == 404 else error.detail
+    response = _json({"error": message}, error.status_code)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _internal_error(_: Request, __: Exception) -> Response:
+    """The details go to the log, where the server writes them; not to whoever asks."""
+    response = _json({"error": "internal error, see the log of prefillwatch"}, 500)
+    response.headers.update(_HEADERS)  # this answer is made outside of the middleware
+    return response
+
+
+class _SecurityHeaders:
+    """Headers for every answer. No CORS ones among them: no other site has business here."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers of its own: the process it runs in has other things to end as well."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+async def serve_admin(app: ASGIApp, sockets: Sequence[socket.socket], stop: asyncio.Event) -> None:
+    """Serve on bound sockets in the running event loop until ``stop`` is set; the sockets are closed then. Requests
+    under way get two seconds to end. Cancelling ends it too."""
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=128,
+        timeout_keep_alive=75,  # above any usual scrape interval, so that scrapers keep their connection
+        timeout_graceful_shutdown=2,
+    )
+    server = _Server(config)
+    serving = asyncio.ensure_future(server.serve(list(sockets)))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        server.should_exit = True
+        await serving

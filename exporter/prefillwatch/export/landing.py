@@ -1,0 +1,98 @@
+"""A small page for people who open the admin port in a browser: what this is, how it is now, where to look. Pure."""
+
+from __future__ import annotations
+
+from html import escape
+
+from prefillwatch import __version__
+from prefillwatch.export import table
+from prefillwatch.export.registry import Labels, Snapshot
+from prefillwatch.export.spec import Spec
+
+_LINKS = (
+    ("/metrics", "metrics for Prometheus"),
+    ("/api/state", "streams and prefills now, as JSON"),
+    ("/api/incidents", "freezes and waits, newest first, as JSON"),
+    ("/readyz", "whether requests are served now"),
+    ("/healthz", "whether this process runs"),
+)
+
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+    "table{border-collapse:collapse;margin:1rem 0}th,td{padding:.25rem .8rem;text-align:right;"
+    "border-bottom:1px solid #8884}th:first-child,td:first-child{text-align:left}.bad{color:#c33;font-weight:600}"
+)
+
+Row = list[str]
+
+
+def landing_page(snapshot: Snapshot, ready: bool, reason: str = "") -> bytes:
+    """HTML in UTF-8 that needs no script and no other host, and renews itself every 5 s."""
+    values = {family.spec.name: family.values for family in snapshot}
+    status = "serving" if ready else f'<span class="bad">not serving: {escape(reason)}</span>'
+    links = "".join(f'<li><a href="{path}">{path}</a>: {text}</li>' for path, text in _LINKS)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5">'
+        '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+        f"<title>prefillwatch</title><style>{_STYLE}</style></head><body>"
+        "<h1>prefillwatch</h1><p>Times every streamed token of a vLLM server and names the prompt that froze the "
+        f"others.</p><p>Version {escape(__version__)}, {status}.</p>"
+        + _table(("model", "decoding", "in prefill", *_GAP_TITLES), _models(values))
+        + _table(("engine", "KV cache used", "running", "waiting", "preemptions"), _engines(values))
+        + f"<ul>{links}</ul></body></html>"
+    ).encode("utf-8", "backslashreplace")
+
+
+_GAP_WINDOW = table.WINDOW.values[1]
+_GAP_TITLES = tuple(f"ITL p99 {_GAP_WINDOW}, {population}" for population in table.POPULATION.values)
+
+
+def _models(values: dict[str, dict[Labels, float]]) -> list[Row]:
+    models = sorted({labels[0] for labels in values[table.DECODING_STREAMS.name]})
+    return [
+        [
+            model,
+            _whole(values, table.DECODING_STREAMS, (model,)),
+            _whole(values, table.PREFILLING_REQUESTS, (model,)),
+            *(
+                _milliseconds(values[table.INTER_TOKEN_LATENCY_P99.name].get((model, _GAP_WINDOW, population)))
+                for population in table.POPULATION.values
+            ),
+        ]
+        for model in models
+    ]
+
+
+def _engines(values: dict[str, dict[Labels, float]]) -> list[Row]:
+    engines = sorted({labels[0] for labels in values[table.UPSTREAM_REQUESTS.name]})
+    return [
+        [
+            engine,
+            _percent(values[table.KV_CACHE_USAGE.name].get((engine,))),
+            _whole(values, table.UPSTREAM_REQUESTS, (engine, "running")),
+            _whole(values, table.UPSTREAM_REQUESTS, (engine, "waiting")),
+            _whole(values, table.PREEMPTIONS, (engine,)),
+        ]
+        for engine in engines
+    ]
+
+
+def _table(titles: tuple[str, ...], rows: list[Row]) -> str:
+    if not rows:
+        return f"<p>No {titles[0]} seen yet.</p>"
+    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _whole(values: dict[str, dict[Labels, float]], spec: Spec, labels: Labels) -> str:
+    value = values[spec.name].get(labels)
+    return "unknown" if value is None else f"{value:.0f}"
+
+
+def _percent(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1%}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "none" if seconds is None else f"{seconds * 1000:.1f} ms"

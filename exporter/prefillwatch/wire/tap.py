@@ -201,6 +201,11 @@ class Packet:
             raise ValueError("tap packet with a bad header")
         self._body = data
 
+    @property
+    def last_ns(self) -> int:
+        """Time of the last record; 0 for an empty packet."""
+        return int.from_bytes(self._body[_HEADER.size + 8 * (self.count - 1) :][:8], "little") if self.count else 0
+
     def __iter__(self) -> Iterator[tuple[int, int, int, bytes]]:
         data, count = self._body, self.count
         fixed = struct.unpack_from(f"<{count}Q{count}Q{count}I", data, _HEADER.size)

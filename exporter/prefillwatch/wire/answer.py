@@ -1,0 +1,258 @@
+"""One answer as it comes in: bytes of each read in, token events and facts out.
+
+The usual read brings one event that differs from the one before in its text alone, and is recognised without decoding
+it (see `template`); everything else is taken apart properly. Both ways must give the same facts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from prefillwatch.wire import chat, completions, messages, responses
+from prefillwatch.wire.facts import AnswerFacts
+from prefillwatch.wire.inflate import Identity, InflateError, Inflater, inflater_for
+from prefillwatch.wire.sse import EventParser
+from prefillwatch.wire.template import Constant, Template, decode_string, learn
+from prefillwatch.wire.tolerant import UnreadableError
+
+#: A JSON answer beyond this is not read.
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+#: What one read of a compressed answer may inflate to.
+MAX_INFLATED_BYTES: Final = 8 * 1024 * 1024
+
+_MAX_TEMPLATES: Final = 8
+_MAX_LESSONS: Final = 16
+
+EventReader = Callable[[bytes, bytes, AnswerFacts], None]
+DocumentReader = Callable[[bytes, AnswerFacts], None]
+
+_EVENT_READERS: Final[dict[str, EventReader]] = {
+    "chat_completions": chat.read_event,
+    "completions": completions.read_event,
+    "responses": responses.read_event,
+    "messages": messages.read_event,
+}
+_DOCUMENT_READERS: Final[dict[str, DocumentReader]] = {
+    "chat_completions": chat.read_answer,
+    "completions": completions.read_answer,
+    "embeddings": completions.read_answer,
+    "pooling": completions.read_answer,
+    "score": completions.read_answer,
+    "rerank": completions.read_answer,
+    "classify": completions.read_answer,
+    "responses": responses.read_answer,
+    "messages": messages.read_answer,
+}
+
+
+class AnswerReader(AnswerFacts):
+    """Reads the answer of one exchange. Nothing that upstream sends makes it raise; `unparsed` counts what it left out.
+
+    An answer that is neither an event stream nor JSON, or whose endpoint generates nothing, is let pass unread.
+    """
+
+    __slots__ = (
+        "_document",
+        "_document_size",
+        "_head",
+        "_head_length",
+        "_idle",
+        "_inflater",
+        "_lessons",
+        "_parser",
+        "_read_document",
+        "_read_event",
+        "_single_limit",
+        "_tail",
+        "_templates",
+        "_unparsed",
+    )
+
+    def __init__(self, endpoint: str, content_type: str, content_encoding: str = "", *, templates: bool = True) -> None:
+        """`templates=False` takes every event the long way; the facts are the same."""
+        super().__init__()
+        media = content_type.partition(";")[0].strip().lower()
+        self._read_event = _EVENT_READERS.get(endpoint) if media == "text/event-stream" else None
+        is_json = media == "application/json" or media.endswith("+json")
+        self._read_document = _DOCUMENT_READERS.get(endpoint) if is_json else None
+        self._parser = EventParser()
+        self._document: list[bytes] = []
+        self._document_size = 0
+        self._unparsed: dict[str, int] = {}
+        self._inflater: Inflater = Identity()
+        if content_encoding:
+            self._announce(content_encoding)
+        self._lessons = _MAX_LESSONS if templates and content_encoding in ("", "identity") else 0
+        self._templates: list[Template] = []
+        self._idle = False  # between events, so that a template may be tried
+        # The newest constant template of choice 0, spread out for the usual read.
+        self._head = b"\n"  # no event starts like this
+        self._tail = b""
+        self._head_length = 0
+        self._single_limit = 0  # a shorter read cannot hold two such events
+
+    @property
+    def events(self) -> int:
+        """Token events so far, of all choices."""
+        return self.token_events
+
+    @property
+    def comments(self) -> int:
+        return self._parser.comments
+
+    @property
+    def unparsed(self) -> dict[str, int]:
+        """What could not be read, by reason: `too_long`, `json`, `utf8`, `encoding`, `hole`."""
+        given_up = self._parser.given_up
+        return (
+            self._unparsed | {"too_long": self._unparsed.get("too_long", 0) + given_up} if given_up else self._unparsed
+        )
+
+    def feed(self, data: bytes) -> int:
+        """Take the body bytes of one read; the number of token events of choice 0 that it completed."""
+        if self._idle and data.startswith(self._head) and len(data) < self._single_limit and data.endswith(self._tail):
+            start = self._head_length
+            try:
+                chars = len(decode_string(data[start - 1 : 1 - len(self._tail)]))
+            except msgspec.DecodeError:
+                chars = 0
+            if chars:
+                self.chars_in_read = chars
+                self.tokens_in_read = 0
+                self.others = self.others_tokens = None
+                self.token_events += 1
+                return 1
+        return self._feed(data)
+
+    def finish(self) -> None:
+        """The answer is over: read what only its end makes readable."""
+        self._begin_read()
+        if self._read_document is not None and self._document:
+            document = b"".join(self._document)
+            self._document.clear()
+            try:
+                self._read_document(document, self)
+            except UnreadableError as error:
+                self._count(error.reason)
+        elif self._read_event is not None:
+            for name, payload in self._parser.finish():
+                self._event(name, payload)
+
+    def hole(self) -> None:
+        """Bytes of the answer were lost here. What follows is still read, but counts are lower bounds from now on."""
+        self._lose()
+        self._idle = False
+        if self._read_event is not None and isinstance(self._inflater, Identity):
+            self._parser.resync()
+        else:
+            self._stop("hole")
+
+    def _announce(self, content_encoding: str) -> None:
+        try:
+            self._inflater = inflater_for(content_encoding, MAX_INFLATED_BYTES)
+        except InflateError:
+            self._stop("encoding")
+
+    def _feed(self, data: bytes) -> int:
+        self._begin_read()
+        if not isinstance(self._inflater, Identity):
+            data = self._inflate(data)
+        if self._read_event is not None:
+            self._feed_events(data)
+        elif self._read_document is not None:
+            self._keep(data)
+        return self._events_in_read
+
+    def _inflate(self, data: bytes) -> bytes:
+        try:
+            return self._inflater.feed(data)
+        except InflateError:
+            self._stop("encoding")
+            return b""
+
+    def _feed_events(self, data: bytes) -> None:
+        rest = self._skim(data) if self._idle and self._templates else data
+        if not rest:
+            return
+        events_before = self.token_events
+        was_idle = self._idle
+        for name, payload in self._parser.feed(rest):
+            self._event(name, payload)
+        self._idle = self._parser.idle
+        if self._lessons and self._idle and self.token_events > events_before:
+            self._learn(rest, was_idle)
+
+    def _skim(self, data: bytes) -> bytes:
+        """Take the events at the front that have a known shape; what is left."""
+        position = 0
+        size = len(data)
+        while position < size:
+            for template in self._templates:
+                end = template.take(data, position, self)
+                if end > 0:
+                    position = end
+                    break
+            else:
+                return data[position:]
+        return b""
+
+    def _learn(self, data: bytes, was_idle: bool) -> None:
+        blank = b"\r\n\r\n" if data.endswith(b"\r\n\r\n") else b"\n\n"
+        before = data.rfind(blank, 0, -len(blank))
+        if before < 0 and not was_idle:
+            return  # the event began in an earlier read
+        self._lessons -= 1
+        template = learn(data[before + len(blank) :] if before >= 0 else data, self._probe)
+        if template is None:
+            return
+        self._templates.insert(0, template)
+        del self._templates[_MAX_TEMPLATES:]
+        if isinstance(template, Constant) and template.choice == 0:
+            self._head, self._tail = template.head, template.tail
+            self._head_length = template.head_length
+            self._single_limit = 2 * (template.head_length + template.tail_length)
+
+    def _probe(self, block: bytes) -> AnswerFacts:
+        """The facts of one block, read the long way on its own."""
+        assert self._read_event is not None
+        facts = AnswerFacts()
+        parser = EventParser()
+        with contextlib.suppress(UnreadableError):
+            for name, payload in parser.feed(block):
+                self._read_event(name, payload, facts)
+        return facts
+
+    def _event(self, name: bytes, payload: bytes) -> None:
+        if not payload:
+            return
+        if payload.strip() == b"[DONE]":
+            self.finished = True
+            return
+        assert self._read_event is not None
+        try:
+            self._read_event(name, payload, self)
+        except UnreadableError as error:
+            self._count(error.reason)
+
+    def _keep(self, data: bytes) -> None:
+        self._document_size += len(data)
+        if self._document_size > MAX_ANSWER_BYTES:
+            self._stop("too_long")
+        else:
+            self._document.append(data)
+
+    def _stop(self, reason: str) -> None:
+        """Give the rest of this answer up."""
+        self._count(reason)
+        self.complete = False
+        self._idle = False
+        self._read_event = self._read_document = None
+        self._document.clear()
+        self._inflater = Identity()
+
+    def _count(self, reason: str) -> None:
+        self._unparsed[reason] = self._unparsed.get(reason, 0) + 1

@@ -1,0 +1,62 @@
+"""`/v1/completions`: what one streamed chunk, or a whole answer, tells. Several prompts share one stream by index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from prefillwatch.wire.chat import Usage, read_frame
+from prefillwatch.wire.facts import AnswerFacts, EngineTimes, choice_index
+from prefillwatch.wire.tolerant import TolerantDecoder
+
+
+class Choice(msgspec.Struct, gc=False):
+    index: int | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class Chunk(msgspec.Struct, gc=False):
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    id: str | None = None
+    model: str | None = None
+    object: str | None = None
+    error: Any = None
+    metrics: EngineTimes | None = None
+
+
+_chunks = TolerantDecoder(Chunk)
+
+
+def read_event(name: bytes, payload: bytes, facts: AnswerFacts) -> None:
+    """One event of a stream. Raises UnreadableError when the payload is no JSON."""
+    chunk = _chunks.decode(payload)
+    usage = chunk.usage
+    said = usage.completion_tokens if usage is not None else None
+    choices = chunk.choices or ()
+    text = False
+    for choice in choices:
+        index = choice_index(choice.index)
+        if choice.text:
+            text = True
+            facts.add_tokens(index, len(choice.text))
+            facts.note_progress(index, said)
+        if choice.finish_reason:
+            facts.end_choice(index, choice.finish_reason)
+    if usage is not None:
+        sender = choice_index(choices[0].index) if len(choices) == 1 else None
+        facts.add_usage(usage.prompt_tokens, said, usage.cached, sender)
+    read_frame(name, chunk, text, facts)
+
+
+def read_answer(payload: bytes, facts: AnswerFacts) -> None:
+    """A whole answer that was not streamed. Raises UnreadableError when it is no JSON."""
+    chunk = _chunks.decode(payload)
+    for choice in chunk.choices or ():
+        facts.end_choice(choice_index(choice.index), choice.finish_reason)
+    if chunk.usage is not None:
+        facts.add_usage(chunk.usage.prompt_tokens, chunk.usage.completion_tokens, chunk.usage.cached)
+    read_frame(b"", chunk, False, facts)
+    facts.finished = True

@@ -1,0 +1,158 @@
+"""Asking upstream for usage where the client did not, and taking exactly that out of the answer again."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from prefillwatch.wire.routes import endpoint_of
+
+#: An event beyond this is passed on as it is, and so is everything after it.
+MAX_HELD_BYTES: Final = 256 * 1024
+
+_ASK: Final = b'"stream_options":{"include_usage":true,"continuous_usage_stats":true}'
+_NULL_OPTIONS: Final = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*null')
+_JSON_SPACE: Final = b" \t\r\n"
+
+
+class _Asked(msgspec.Struct):
+    stream: bool | None = None
+    stream_options: msgspec.Raw = msgspec.Raw()
+
+
+_asked: Final = msgspec.json.Decoder(_Asked)
+
+
+def rewrite(body: bytes, path: str) -> bytes | None:
+    """The body that also asks for continuous usage; None when there is nothing to ask or the client spoke of it itself."""
+    if endpoint_of(path) not in ("chat_completions", "completions"):
+        return None
+    try:
+        asked = _asked.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if asked.stream is not True:
+        return None
+    options = bytes(asked.stream_options)
+    if not options:
+        start = body.index(b"{") + 1
+        return body[:start] + _ASK + b"," + body[start:]
+    return _replace_null(body) if options == b"null" else None
+
+
+def _replace_null(body: bytes) -> bytes | None:
+    # A quote inside a JSON string is escaped, so what is found can only be a key; being the only one, it is the right one.
+    found = _NULL_OPTIONS.search(body)
+    if found is None or body.count(b'"stream_options"') != 1:
+        return None
+    return body[: found.start()] + _ASK + body[found.end() :]
+
+
+_EVENT_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_STREAM_STARTS: Final = (b"data:", b"event:", b"id:", b"retry:", b":", b"\n", b"\r", b"\xef\xbb\xbf")
+# `usage` as the last member of the document, with nothing but counts in it: what vLLM sends with nearly every chunk.
+_LAST_USAGE: Final = re.compile(
+    rb',"usage":(?:null|\{(?:"[a-z_]+":(?:[0-9]+|null|\{(?:"[a-z_]+":(?:[0-9]+|null),?)*\}),?)*\})(?=\}(?:\r\n|\n|\r)+\Z)'
+)
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class UsageStripper:
+    """Takes `usage` out of the chunks of a chat or completions stream and drops the chunk that has nothing else.
+
+    All other bytes come out as they went in. An event is held until it is complete; what is not understood is passed on.
+    """
+
+    __slots__ = ("_held", "_passing", "_searched")
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._searched = 0
+        self._passing = False  # gave up: everything goes through
+
+    def feed(self, data: bytes) -> bytes:
+        if self._passing:
+            return data
+        held = self._held
+        if not held and not data.startswith(_STREAM_STARTS) and not _may_become_start(data):
+            return self._give_up(data)
+        held += data
+        out = self._complete_events()
+        if len(held) > MAX_HELD_BYTES:
+            return out + self._give_up(b"")
+        return out
+
+    def finish(self) -> bytes:
+        """What is still held when the stream ends."""
+        return self._give_up(b"")
+
+    def _complete_events(self) -> bytes:
+        held = self._held
+        out: list[bytes] = []
+        start = 0
+        while found := _EVENT_END.search(held, max(start, self._searched - 3)):
+            out.append(strip_usage(bytes(held[start : found.end()])))
+            start = self._searched = found.end()
+        del held[:start]
+        self._searched = len(held)
+        return b"".join(out)
+
+    def _give_up(self, data: bytes) -> bytes:
+        self._passing = True
+        rest = bytes(self._held) + data
+        self._held.clear()
+        return rest
+
+
+def _may_become_start(data: bytes) -> bool:
+    return any(start.startswith(data) for start in _STREAM_STARTS)
+
+
+def strip_usage(event: bytes) -> bytes:
+    """One event, blank line included, without its usage; nothing at all when usage was all it had."""
+    if b'"usage"' not in event or not event.startswith(b"data:"):
+        return event
+    if b'"choices":[]' not in event:
+        found = _LAST_USAGE.search(event)
+        if found is not None and b"\n" not in event[: found.start()] and b"\r" not in event[: found.start()]:
+            return event[: found.start()] + event[found.end() :]
+    return _strip_member(event)
+
+
+def _strip_member(event: bytes) -> bytes:
+    payload = event[5:].strip(_JSON_SPACE)
+    try:
+        members = _members.decode(payload)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return event
+    usage = members.pop("usage", None)
+    if usage is None:
+        return event
+    if bytes(members.get("choices", b"")) == b"[]" and bytes(usage) != b"null":
+        return b""
+    pattern = re.compile(rb'"usage"[ \t\r\n]*:[ \t\r\n]*' + re.escape(bytes(usage)))
+    for found in pattern.finditer(payload):
+        stripped = _without(payload, found.start(), found.end())
+        if stripped is not None and _same_members(stripped, members):
+            return event.replace(payload, stripped)
+    return event
+
+
+def _without(payload: bytes, start: int, end: int) -> bytes | None:
+    """Remove a member together with one comma beside it."""
+    before, after = payload[:start].rstrip(_JSON_SPACE), payload[end:].lstrip(_JSON_SPACE)
+    if before.endswith(b","):
+        return before[:-1] + payload[end:]
+    if after.startswith(b","):
+        return payload[:start] + after[1:].lstrip(_JSON_SPACE)
+    return None
+
+
+def _same_members(payload: bytes, members: dict[str, msgspec.Raw]) -> bool:
+    try:
+        found = _members.decode(payload)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return list(found) == list(members) and all(bytes(found[key]) == bytes(members[key]) for key in members)

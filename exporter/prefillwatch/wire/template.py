@@ -1,0 +1,162 @@
+"""The constant shape around a stream's text, learned from one event, so that the next ones need no JSON decoder.
+
+A server repeats the same bytes around every token of a stream::
+
+    data: {"id":"…","choices":[{"index":0,"delta":{"content":"   text   "},"finish_reason":null}]}\\n\\n
+    `------------------------- head ------------------------'      `------------- tail ------------'
+
+Replacing one JSON string by another changes the value of that string and nothing else. So an event that has the head,
+a a valid, non-empty JSON string and the tail means what the learned event meant, with other text. Whether the string
+found is the text is not guessed: events made from the shape are read the long way and must come out as expected. Where
+counters run along (usage in every chunk, sequence numbers), the shape has holes for them, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from prefillwatch.wire.facts import AnswerFacts
+
+#: Reads one block of bytes the long way; gives the facts of that block alone.
+Probe = Callable[[bytes], AnswerFacts]
+#: Decodes a JSON string, quotes included; raises on anything that is not exactly one.
+decode_string: Final = msgspec.json.Decoder(str).decode
+
+_TEXT: Final = re.compile(
+    rb'"(?:content|reasoning|reasoning_content|text|delta|thinking|partial_json|arguments|refusal)":[ ]?'
+    rb'"([^"\\\x00-\x1f]*(?:\\[^\x00-\x1f][^"\\\x00-\x1f]*)*)"'
+)
+_COUNTER: Final = re.compile(
+    rb'"(completion_tokens|output_tokens|total_tokens|reasoning_tokens|sequence_number)":[ ]?([0-9]{1,15})(?=[,}])'
+)
+_COMPLETION: Final = (b"completion_tokens", b"output_tokens")
+_MAX_DIGITS: Final = 15
+_MAX_BLOCK: Final = 8192
+_PROBES: Final = ((b"x", b"0"), (b"other text", b"987654321"))
+
+
+class Constant:
+    """A shape in which nothing but the text changes."""
+
+    __slots__ = ("choice", "head", "head_length", "tail", "tail_length")
+
+    def __init__(self, head: bytes, tail: bytes, choice: int) -> None:
+        self.head = head
+        self.tail = tail
+        self.choice = choice
+        self.head_length = len(head)
+        self.tail_length = len(tail)
+
+    def build(self, text: bytes, count: bytes) -> bytes:  # noqa: ARG002
+        return self.head + text + self.tail
+
+    def take(self, data: bytes, start: int, facts: AnswerFacts) -> int:
+        """Read the event at `start` into `facts` and return where it ends; -1 when it has another shape."""
+        if not data.startswith(self.head, start):
+            return -1
+        text_start = start + self.head_length
+        text_end = data.find(self.tail, text_start)
+        if text_end <= text_start:
+            return -1
+        try:
+            text = decode_string(data[text_start - 1 : text_end + 1])
+        except msgspec.DecodeError:
+            return -1
+        facts.add_tokens(self.choice, len(text))
+        return text_end + self.tail_length
+
+
+class Counting:
+    """A shape with running numbers in it, of which one may be the cumulative tokens of the choice."""
+
+    __slots__ = ("_holes", "choice", "head", "tells_count")
+
+    def __init__(self, head: bytes, tail: bytes, choice: int) -> None:
+        before, after = _cut(head), _cut(tail)
+        self.head = before[0][1]
+        # What fills each hole, and the bytes that follow it.
+        self._holes = [*before[1:], (b"text", after[0][1]), *after[1:]]
+        self.choice = choice
+        self.tells_count = sum(name in _COMPLETION for name, _ in self._holes) == 1
+
+    def build(self, text: bytes, count: bytes) -> bytes:
+        return self.head + b"".join((text if name == b"text" else count) + rest for name, rest in self._holes)
+
+    def take(self, data: bytes, start: int, facts: AnswerFacts) -> int:
+        """Read the event at `start` into `facts` and return where it ends; -1 when it has another shape."""
+        if not data.startswith(self.head, start):
+            return -1
+        position = start + len(self.head)
+        chars = completion = 0
+        for name, rest in self._holes:
+            end = data.find(rest, position)
+            if end <= position:
+                return -1
+            if name == b"text":
+                try:
+                    chars = len(decode_string(data[position - 1 : end + 1]))
+                except msgspec.DecodeError:
+                    return -1
+            else:
+                digits = data[position:end]
+                if not _is_number(digits):
+                    return -1
+                if name in _COMPLETION:
+                    completion = int(digits)
+            position = end + len(rest)
+        facts.add_tokens(self.choice, chars)
+        if self.tells_count:
+            facts.note_progress(self.choice, completion)
+            facts.add_usage(None, completion, None, self.choice)
+        return position
+
+
+Template = Constant | Counting
+
+
+def learn(block: bytes, probe: Probe) -> Template | None:
+    """The shape of `block`, one whole event with text; None when it has none that can be relied on."""
+    if len(block) > _MAX_BLOCK:
+        return None
+    original = probe(block)
+    choice = original.only_choice
+    if choice is None:
+        return None
+    kind = Counting if _COUNTER.search(block) else Constant
+    for match in _TEXT.finditer(block):
+        if match.end(1) > match.start(1):
+            template = kind(block[: match.start(1)], block[match.end(1) :], choice)
+            if _holds(template, original, probe):
+                return template
+    return None
+
+
+def _holds(template: Template, original: AnswerFacts, probe: Probe) -> bool:
+    for text, count in _PROBES:
+        block = template.build(text, count)
+        expected = probe(block)
+        got = AnswerFacts()
+        if template.take(block, 0, got) != len(block) or got.progress() != expected.progress():
+            return False
+        if expected.progress()[1] != len(text) or expected.frame() != original.frame():
+            return False
+    return True
+
+
+def _cut(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Cut at running numbers: (counter's name, bytes after its number) in order; the first has no name."""
+    pieces: list[tuple[bytes, bytes]] = []
+    name, start = b"", 0
+    for match in _COUNTER.finditer(data):
+        pieces.append((name, data[start : match.start(2)]))
+        name, start = match.group(1), match.end(2)
+    pieces.append((name, data[start:]))
+    return pieces
+
+
+def _is_number(digits: bytes) -> bool:
+    return digits.isdigit() and len(digits) <= _MAX_DIGITS and (digits[0] != 0x30 or len(digits) == 1)

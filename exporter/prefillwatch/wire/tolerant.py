@@ -1,0 +1,96 @@
+"""JSON read into typed structs, where a field of the wrong shape costs that field and not the document."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_MISSING: Final = object()
+
+
+class UnreadableError(Exception):
+    """Not JSON. `reason` is `utf8` where the bytes are not even text, else `json`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class TolerantDecoder(Generic[S]):
+    """Decodes JSON into `kind`, whose fields must all have defaults. Well-formed input takes the typed path only."""
+
+    __slots__ = ("_decode", "_kind")
+
+    def __init__(self, kind: type[S]) -> None:
+        self._kind = kind
+        self._decode = msgspec.json.Decoder(kind).decode
+
+    def decode(self, data: bytes) -> S:
+        """`data` as far as it fits; an empty struct for JSON of another kind. Raises UnreadableError for no JSON."""
+        try:
+            return self._decode(data)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return self.salvage(_any_json(data))
+
+    def salvage(self, value: Any) -> S:
+        """What fits `kind` in an already decoded document."""
+        salvaged = _salvage(value, self._kind)
+        return self._kind() if salvaged is _MISSING else typing.cast("S", salvaged)
+
+
+def _any_json(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    # The standard decoder also takes lone surrogates and raw control characters, as some servers send them.
+    try:
+        return json.loads(data.decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError):
+        raise UnreadableError("json" if _is_text(data) else "utf8") from None
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _salvage(value: Any, kind: Any) -> Any:
+    if kind is msgspec.Raw:
+        return msgspec.Raw(msgspec.json.encode(value))
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError):
+        pass
+    for option in _options(kind):
+        if isinstance(value, dict) and isinstance(option, type) and issubclass(option, msgspec.Struct):
+            return _salvage_struct(value, option)
+        if isinstance(value, list) and typing.get_origin(option) is list:
+            items = (_salvage(item, typing.get_args(option)[0]) for item in value)
+            return [item for item in items if item is not _MISSING]
+    return _MISSING
+
+
+def _salvage_struct(value: dict[str, Any], kind: type[msgspec.Struct]) -> msgspec.Struct:
+    fields = {}
+    for field in msgspec.structs.fields(kind):
+        if field.encode_name in value:
+            salvaged = _salvage(value[field.encode_name], field.type)
+            if salvaged is not _MISSING:
+                fields[field.name] = salvaged
+    return kind(**fields)
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return typing.get_args(kind)
+    return (kind,)

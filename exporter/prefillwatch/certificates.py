@@ -1,4 +1,4 @@
-"""A look at the certificate files before anything starts: a relay that cannot load them would only start over and over."""
+"""A look at the certificate files before anything starts: relays without them would only start over and over."""
 
 from __future__ import annotations
 

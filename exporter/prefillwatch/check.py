@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
-import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import click
-import httpx
+import msgspec
 
+from prefillwatch.addresses import ListenAddress
 from prefillwatch.certificates import check_certificates
 from prefillwatch.config import Settings
+from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
+from prefillwatch.engine.kinds import PageError, PageSample, read_page
+from prefillwatch.engine.poller import LARGEST_MODEL_LIST, LARGEST_PAGE
 from prefillwatch.errors import ListenError
 from prefillwatch.listening import bind_listeners
 from prefillwatch.options import settings_options
-
-_TIMEOUT_S = 5.0
 
 
 class Verdict(enum.Enum):
@@ -38,103 +40,129 @@ class Finding:
         return f"{self.verdict.value:<8}{self.subject}: {self.text}"
 
 
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
 @click.command()
 @settings_options()
 def check(settings: Settings) -> None:
     """Validate the settings, reach upstream, name what is missing. The exit code is 1 when serve would not work."""
     upstream = settings.required_upstream()
     check_certificates(settings)
-    failed = False
-    click.echo(Finding(Verdict.OK, "settings", "valid"))
-    for finding in (*look_at_addresses(settings), *look_at_upstream(upstream, settings)):
+    sys.exit(asyncio.run(_report(upstream, settings)))
+
+
+async def _report(upstream: str, settings: Settings) -> int:
+    findings = [Finding(Verdict.OK, "settings", "valid"), *look_at_addresses(settings)]
+    for finding in findings:
         click.echo(finding)
-        failed = failed or finding.verdict is Verdict.FAILED
-    sys.exit(1 if failed else 0)
+    async for finding in look_at_upstream(upstream, settings):
+        findings.append(finding)
+        click.echo(finding)
+    return int(any(finding.verdict is Verdict.FAILED for finding in findings))
 
 
 def look_at_addresses(settings: Settings) -> Iterator[Finding]:
-    """Whether we could listen. An address in use is no failure: that may be prefillwatch itself."""
-    for key, address in (("listen", settings.listen), ("admin", settings.admin)):
-        try:
-            (sockets,) = bind_listeners(address, 1, key)
-        except ListenError as error:
-            in_use = "in use" in str(error)
-            yield Finding(Verdict.MISSING if in_use else Verdict.FAILED, key, str(error))
-        else:
-            for opened in sockets:
-                opened.close()
-            yield Finding(Verdict.OK, key, f"{address} is free")
+    """Whether we could listen."""
+    yield _look_at_address("listen", settings.listen)
+    yield _look_at_address("admin", settings.admin)
 
 
-def look_at_upstream(
-    upstream: str, settings: Settings, transport: httpx.BaseTransport | None = None
-) -> Iterator[Finding]:
-    """Ask upstream for its health, its models and its metrics."""
-    with _client(upstream, settings, transport) as client:
-        health = _look_at_health(client, upstream)
+def _look_at_address(key: str, address: ListenAddress) -> Finding:
+    try:
+        (sockets,) = bind_listeners(address, 1, key)
+    except ListenError as error:
+        return Finding(Verdict.FAILED, key, f"{error} (unless it is prefillwatch itself that runs there)")
+    for opened in sockets:
+        opened.close()
+    return Finding(Verdict.OK, key, f"{address} is free")
+
+
+async def look_at_upstream(upstream: str, settings: Settings) -> AsyncIterator[Finding]:
+    """Ask upstream for its health, its models and its metrics, as the observer will."""
+    key = settings.upstream_api_key
+    fetcher = Fetcher(
+        upstream,
+        api_key=key.get_secret_value() if key else "",
+        ca_file=str(settings.upstream_ca or ""),
+        insecure=settings.upstream_insecure,
+    )
+    try:
+        health = await _look_at_health(fetcher, upstream)
         yield health
         if health.verdict is Verdict.OK:
-            yield _look_at_models(client)
-            yield from _look_at_metrics(client)
+            yield await _look_at_models(fetcher)
+            for finding in await _look_at_metrics(fetcher):
+                yield finding
+    finally:
+        await fetcher.close()
 
 
-def _client(upstream: str, settings: Settings, transport: httpx.BaseTransport | None) -> httpx.Client:
-    verify: ssl.SSLContext | bool = not settings.upstream_insecure
-    if verify and settings.upstream_ca:
-        verify = ssl.create_default_context(cafile=str(settings.upstream_ca))
-    if upstream.startswith("unix:"):
-        transport = transport or httpx.HTTPTransport(uds=upstream.removeprefix("unix:"))
-        upstream = "http://localhost"
-    key = settings.upstream_api_key
-    headers = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
-    # trust_env off: a proxy from the environment would be asked for a server that is next to us.
-    return httpx.Client(
-        base_url=upstream, verify=verify, headers=headers, timeout=_TIMEOUT_S, trust_env=False, transport=transport
-    )
-
-
-def _look_at_health(client: httpx.Client, upstream: str) -> Finding:
+async def _look_at_health(fetcher: Fetcher, upstream: str) -> Finding:
     try:
-        answer = client.get("/health")
-    except httpx.HTTPError as error:
-        why = str(error) or type(error).__name__
-        return Finding(Verdict.FAILED, "upstream", f"no answer from {upstream} ({why}); is the server up, and there?")
-    if answer.status_code in (200, 404):  # a server without /health is there all the same
+        answer = await fetcher.get("/health", limit=LARGEST_MODEL_LIST)
+    except FetchError as error:
+        return Finding(Verdict.FAILED, "upstream", f"no answer from {upstream} ({error}); is the server up, and there?")
+    if answer.status in (200, 404):  # a server without /health is there all the same
         return Finding(Verdict.OK, "upstream", f"{upstream} answers")
-    text = f"{upstream}/health answers {answer.status_code}; the server is not healthy, or it is another one"
+    text = f"{upstream}/health answers {answer.status}: the server is not healthy, or it is another one"
     return Finding(Verdict.FAILED, "upstream", text)
 
 
-def _look_at_models(client: httpx.Client) -> Finding:
-    answer = _get(client, "/v1/models")
-    if answer is not None and answer.status_code in (401, 403):
+async def _look_at_models(fetcher: Fetcher) -> Finding:
+    answer = await _get(fetcher, "/v1/models", LARGEST_MODEL_LIST)
+    if isinstance(answer, Answer) and answer.status in (401, 403):
         return Finding(Verdict.MISSING, "models", "the server wants a key for /v1/models; set upstream_api_key")
     names = _model_names(answer)
     if not names:
-        text = "/v1/models names none; all series will carry the model name 'other'"
-        return Finding(Verdict.MISSING, "models", text)
+        return Finding(Verdict.MISSING, "models", '/v1/models names none; every series will have model="other"')
     return Finding(Verdict.OK, "models", ", ".join(names))
 
 
-def _model_names(answer: httpx.Response | None) -> list[str]:
+def _model_names(answer: Answer | FetchError) -> list[str]:
     try:
-        return [str(model["id"]) for model in answer.json()["data"]] if answer is not None else []
-    except (ValueError, KeyError, TypeError):
+        body = answer.body if isinstance(answer, Answer) else b""
+        return [model.id for model in msgspec.json.decode(body, type=_Models).data]
+    except msgspec.DecodeError:
         return []
 
 
-def _look_at_metrics(client: httpx.Client) -> Iterator[Finding]:
-    answer = _get(client, "/metrics")
-    if answer is None or answer.status_code != 200:
-        status = "no answer" if answer is None else f"status {answer.status_code}"
-        text = f"{status} from /metrics; KV cache, queue and preemptions will not be shown (latencies will)"
-        yield Finding(Verdict.MISSING, "metrics", text)
-        return
-    yield Finding(Verdict.OK, "metrics", f"/metrics answers with {len(answer.content)} bytes")
-
-
-def _get(client: httpx.Client, path: str) -> httpx.Response | None:
+async def _look_at_metrics(fetcher: Fetcher) -> list[Finding]:
+    answer = await _get(fetcher, "/metrics", LARGEST_PAGE)
+    if isinstance(answer, FetchError) or answer.status != 200:
+        why = str(answer) if isinstance(answer, FetchError) else f"/metrics answers {answer.status}"
+        return [
+            Finding(Verdict.MISSING, "metrics", f"{why}; no KV cache, queue and preemptions (latencies all the same)")
+        ]
     try:
-        return client.get(path)
-    except httpx.HTTPError:
-        return None
+        return list(_look_at_page(read_page(answer.body)))
+    except PageError as error:
+        return [Finding(Verdict.MISSING, "metrics", f"{error}; no KV cache, queue and preemptions")]
+
+
+def _look_at_page(page: PageSample) -> Iterator[Finding]:
+    if not page.engines:
+        yield Finding(Verdict.MISSING, "metrics", "the page is of no server kind known here; no KV cache and queue")
+        return
+    yield Finding(Verdict.OK, "metrics", f"{page.server} with {len(page.engines)} engine(s)")
+    wanted = {
+        "KV cache usage": any(engine.kv_usage is not None for engine in page.engines),
+        "KV cache capacity": any(engine.capacity_tokens for engine in page.engines),
+        "running and waiting requests": any(engine.running is not None for engine in page.engines),
+        "preemptions": any(engine.preemptions_total is not None for engine in page.engines),
+    }
+    absent = [name for name, there in wanted.items() if not there]
+    if absent:
+        yield Finding(Verdict.MISSING, "metrics", f"the page does not tell {', '.join(absent)}")
+
+
+async def _get(fetcher: Fetcher, path: str, limit: int) -> Answer | FetchError:
+    try:
+        return await fetcher.get(path, limit=limit)
+    except FetchError as error:
+        return error

@@ -170,9 +170,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve_admin(app: ASGIApp, sockets: Sequence[socket.socket], stop: asyncio.Event) -> None:
-    """Serve on bound sockets in the running event loop until ``stop`` is set; the sockets are closed then. Requests
-    under way get two seconds to end. Cancelling ends it too."""
+async def serve_admin(app: ASGIApp, sockets: Sequence[socket.socket], stop: asyncio.Event | None = None) -> None:
+    """Serve on bound sockets in the running event loop until ``stop`` is set or the task is cancelled; the sockets are
+    closed then. Requests under way get two seconds to end."""
     config = uvicorn.Config(
         app,
         http="httptools",
@@ -190,7 +190,7 @@ async def serve_admin(app: ASGIApp, sockets: Sequence[socket.socket], stop: asyn
     )
     server = _Server(config)
     serving = asyncio.ensure_future(server.serve(list(sockets)))
-    stopping = asyncio.ensure_future(stop.wait())
+    stopping = asyncio.ensure_future((stop or asyncio.Event()).wait())
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:

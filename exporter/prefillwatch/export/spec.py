@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 PREFIX = "prefillwatch_"
@@ -69,13 +69,6 @@ def series_per_model(table: Iterable[Spec]) -> int:
         for spec in table
         if "model" in spec.label_names
     )
-
-
-def token_buckets(edges: Sequence[int]) -> tuple[str, ...]:
-    """The label values for sizes in tokens: (512, 2048) gives ``0-512 512-2k 2k+``. An edge belongs to the bucket below
-    it, so that bisect.bisect_left(edges, tokens) is the index."""
-    names = [str(edge) if edge < 1024 or edge % 1024 else f"{edge // 1024}k" for edge in edges]
-    return (*(f"{low}-{high}" for low, high in zip(["0", *names], names, strict=False)), f"{names[-1]}+")
 
 
 def window_name(seconds: int) -> str:

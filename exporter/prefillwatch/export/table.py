@@ -6,31 +6,31 @@ here carries request ids, users, keys or text; ``model`` is a name that upstream
 
 from __future__ import annotations
 
+from prefillwatch.analysis.concurrency import LEVEL_LABELS
+from prefillwatch.analysis.lifecycle import OUTCOMES
+from prefillwatch.analysis.prompts import PromptBuckets
 from prefillwatch.analysis.settings import DEFAULT_PROMPT_EDGES, DEFAULT_WINDOWS_S
-from prefillwatch.export.spec import Kind, Label, Spec, token_buckets, window_name
+from prefillwatch.export.spec import Kind, Label, Spec, window_name
+from prefillwatch.wire.routes import ENDPOINTS
 
-PROMPT_BUCKETS = token_buckets(DEFAULT_PROMPT_EDGES)
+_PROMPT_BUCKETS = PromptBuckets(DEFAULT_PROMPT_EDGES)
+#: Upper bounds, inclusive, of all but the last of STEP_BUCKETS; a step without prefill work is the first.
 STEP_EDGES = (0, 512, 2048, 8192)
-#: A step without prefill work is ``none``; its edge 0 makes it the first bucket.
 STEP_BUCKETS = ("none", "1-512", "512-2k", "2k-8k", "8k+")
-CONCURRENCY_EDGES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-CONCURRENCY_BUCKETS = ("1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65-128", "129-256", "257+")
 
 MODEL = Label("model")
-PROMPT = Label("prompt_bucket", PROMPT_BUCKETS)
-CONCURRENT_PROMPT = Label("concurrent_prompt", ("none", *PROMPT_BUCKETS))
+PROMPT = Label("prompt_bucket", _PROMPT_BUCKETS.labels)
+CONCURRENT_PROMPT = Label("concurrent_prompt", _PROMPT_BUCKETS.labels_with_none)
 WINDOW = Label("window", tuple(map(window_name, DEFAULT_WINDOWS_S)))
 POPULATION = Label("population", ("all", "prefill", "clear"))
 STEP = Label("step_prefill_tokens", STEP_BUCKETS)
-CONCURRENCY = Label("concurrency", CONCURRENCY_BUCKETS)
+CONCURRENCY = Label("concurrency", LEVEL_LABELS)
 STALL_CAUSE = Label(
     "cause", ("prefill", "preemption", "frontend", "buffering", "client", "engine_pause", "unattributed")
 )
 WAIT_CAUSE = Label("cause", ("prefill", "queueing", "warmup", "stuck", "before_engine", "unattributed"))
-ENDPOINT = Label("endpoint", ("chat_completions", "completions", "responses", "messages", "other"))
-OUTCOME = Label(
-    "outcome", ("ok", "error", "error_in_stream", "upstream_truncated", "client_closed", "empty", "rejected")
-)
+ENDPOINT = Label("endpoint", tuple(sorted(ENDPOINTS)))
+OUTCOME = Label("outcome", OUTCOMES)
 ENGINE = Label("engine")
 RELAY = Label("relay")
 PROCESS = Label("process")
@@ -47,7 +47,7 @@ FIRST_TOKEN_BOUNDS = (
     *(320.0, 640.0, 1200.0),
 )
 # Parts of a first token's time, steps: coarser, since each is kept per bucket of tokens and the series are budgeted.
-PART_BOUNDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 320.0, 1200.0)
+PART_BOUNDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 80.0, 320.0, 1200.0)
 STEP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0, 30.0)
 PER_TOKEN_BOUNDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0),
@@ -216,13 +216,13 @@ GENERATED_TOKENS = _counter(
     "generated_tokens_total", (MODEL,), "Tokens generated, by usage or else by token events; with cancelled requests."
 )
 CONCURRENCY_SECONDS = _counter(
-    "concurrency_seconds_total", (MODEL, CONCURRENCY), "Seconds spent with this many requests in flight."
+    "concurrency_seconds_total", (MODEL, CONCURRENCY), "Seconds spent with this many decoding streams."
 )
 CONCURRENCY_TOKENS = _counter(
-    "concurrency_tokens_total", (MODEL, CONCURRENCY), "Tokens that arrived while this many requests were in flight."
+    "concurrency_tokens_total", (MODEL, CONCURRENCY), "Tokens that arrived while this many streams were decoding."
 )
 CONCURRENCY_REQUESTS = _counter(
-    "concurrency_requests_total", (MODEL, CONCURRENCY), "Requests that ended while this many were in flight."
+    "concurrency_requests_total", (MODEL, CONCURRENCY), "Requests that ended while this many streams were decoding."
 )
 
 # --- Requests and promises ----------------------------------------------------------------------------------------
@@ -230,8 +230,8 @@ CONCURRENCY_REQUESTS = _counter(
 REQUESTS = _counter(
     "requests_total",
     (MODEL, ENDPOINT, OUTCOME),
-    "Requests by how they ended, as the client saw it: error is a status of 400 or more from upstream, "
-    "error_in_stream an error object inside a 200, empty an answer without a token, rejected one we refused.",
+    "Requests by how they ended, as the client saw it: rejected is a status of 400 to 499 or 501, error one above, "
+    "error_in_stream an error object inside a 200, empty an answer without a token.",
 )
 UPSTREAM_UNREACHABLE = _counter(
     "upstream_unreachable_total",
@@ -358,7 +358,7 @@ RELAY_CONNECTIONS = _gauge(
     (RELAY, Label("side", ("client", "upstream", "upstream_idle"))),
     "Open connections of a relay process, by side; upstream_idle are those of upstream that wait for reuse.",
 )
-RELAY_RESTARTS = _counter("relay_restarts_total", (RELAY,), "Relay processes that died and were started again.")
+RELAY_RESTARTS = _counter("relay_restarts_total", (), "Relay processes that died and were started again.")
 RELAY_LOST_STREAMS = _counter(
     "relay_lost_streams_total", (RELAY,), "Streams that were in flight in a relay process when it died."
 )

@@ -15,6 +15,7 @@ class Request:
     model: int
     generating: bool = True  # an endpoint that makes tokens; others are only counted
     request_id: str = ""
+    streaming: bool = True  # a JSON answer shows no first token
     sent_ns: int = 0
     first_ns: int = 0
     last_ns: int = 0
@@ -28,6 +29,7 @@ class Request:
     events: int = 0  # token events seen
     generated: int | None = None  # tokens by usage
     told_prompt: bool = False  # prompt length and TTFT are in the histograms
+    told_each: bool = False  # and the tokens of each event too, as usage in the stream told them
     slots: dict[int, int] = field(default_factory=dict)  # choice -> slot in the token books
     blocked_since_ns: int = 0  # our write to the client is blocked from here
     blocked_ns: int = 0  # and was blocked for so long before
@@ -45,3 +47,9 @@ class Request:
     def tokens(self) -> int:
         """Generated tokens as well as they are known: by usage, else one per token event."""
         return self.events if self.generated is None else self.generated
+
+    def block(self, time_ns: int, *, blocked: bool) -> None:
+        """Our write to the client is held up from here, or goes on."""
+        if self.blocked_since_ns:
+            self.blocked_ns += time_ns - self.blocked_since_ns
+        self.blocked_since_ns = time_ns if blocked else 0

@@ -1,0 +1,345 @@
+"""The ledger: brings what the wire told of all requests together and writes facts to a sink.
+
+Reads of tokens are collected and worked through a few dozen times a second (`advance`), all streams and relays
+together and in order of time, since what froze whom shows only in the whole picture. Per batch:
+
+    reads -> token books -> gaps -> heartbeat (engine steps) -> prefill timeline -> population and bucket of each gap
+
+Pure: times come in as monotonic nanoseconds, facts go out to a `Sink`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, cast
+
+import numpy as np
+
+from prefillwatch.analysis.fluidity import Fluidity
+from prefillwatch.analysis.gaps import GapBatch, GapBook
+from prefillwatch.analysis.heartbeat import Heartbeat, Step
+from prefillwatch.analysis.modelbooks import NS, ModelBooks
+from prefillwatch.analysis.pending import Gaps, PendingGaps
+from prefillwatch.analysis.prefill import PrefillTimeline
+from prefillwatch.analysis.prompts import NONE, PromptBuckets, TokenRatio
+from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.settings import AnalysisSettings
+from prefillwatch.analysis.sink import IntArray, Sink
+
+#: A gap is judged by what is known when its step is closed, but not later than this after its end.
+_STEP_PATIENCE_NS: Final = 1 * NS
+#: A first token waits so long for the exact size of its prompt, while nothing is learned about this model's texts.
+_SIZE_PATIENCE_NS: Final = 10 * NS
+#: Gaps that wait for a final verdict; beyond this the oldest get the provisional one.
+_MOST_PENDING: Final = 1 << 18
+
+
+class Ledger:
+    """Books of all requests in flight, and windows per model. `now_ns` never falls."""
+
+    def __init__(self, settings: AnalysisSettings, sink: Sink) -> None:
+        self.settings = settings
+        self.buckets = PromptBuckets(settings.prompt_edges)
+        self.ratio = TokenRatio()
+        self.requests: dict[int, Request] = {}
+        self.models: dict[int, ModelBooks] = {}
+        self.book = GapBook()
+        self.timeline = PrefillTimeline()
+        self.heartbeat = Heartbeat(self.timeline.clear, self.timeline.nobody_waiting)
+        self._steps_closed_ns = 0
+        self._sink = sink
+        self._fluidity = Fluidity(round(settings.slo.itl_seconds * NS))
+        self._reads: tuple[list[int], list[int], list[int]] = ([], [], [])
+        self._ended: list[tuple[Request, int, str]] = []
+        self._untold: dict[int, Request] = {}  # had a first token, but the size of the prompt is not sure yet
+        self._splits_for: dict[int, tuple[int, int]] = {}  # rid -> model, prompt tokens; ended before their split
+        self._decoding: dict[int, int] = {}
+        self._overcounted: dict[int, int] = {}
+        self._unclosed = PendingGaps(_MOST_PENDING)
+        self._unsettled = PendingGaps(_MOST_PENDING)
+
+    def books(self, model: int) -> ModelBooks:
+        books = self.models.get(model)
+        if books is None:
+            books = self.models[model] = ModelBooks(self.settings.windows_s, len(self.buckets))
+        return books
+
+    def forget_model(self, model: int) -> None:
+        """The number goes to another model: nothing of the old one stays."""
+        self.models.pop(model, None)
+        self.book.forget_model(model)
+        self.ratio.forget(model)
+        self._overcounted.pop(model, None)
+
+    # --- What the wire tells ---
+
+    def received(self, request: Request) -> None:
+        """A request is complete. Its prompt gets a size: its own count, or an estimate from its text."""
+        self.requests[request.rid] = request
+        if not request.prompt_exact:
+            request.prompt_tokens = self.ratio.estimate(request.model, request.prompt_chars)
+
+    def sent(self, request: Request, time_ns: int) -> None:
+        again = bool(request.sent_ns)
+        request.sent_ns = time_ns
+        if request.generating and not again:
+            self.timeline.sent(request.rid, time_ns, request.prompt_tokens, streamed=request.streaming)
+
+    def sized(self, request: Request, prompt_tokens: int, cached_tokens: int | None) -> None:
+        """Usage told the size of the prompt."""
+        cached = cached_tokens or 0
+        if request.prompt_exact and prompt_tokens == request.prompt_tokens and cached == request.cached_tokens:
+            return
+        if request.text_only and not request.prompt_exact:
+            self.ratio.learn(request.model, request.prompt_chars, prompt_tokens)
+        request.prompt_tokens, request.cached_tokens, request.prompt_exact = prompt_tokens, cached, True
+        self.timeline.sized(request.rid, prompt_tokens, request.uncached_tokens)
+        if request.first_ns:
+            self._tell_prompt(request, request.last_ns)
+
+    def token(self, request: Request, choice: int, time_ns: int, events: int) -> None:
+        """A read completed so many token events of this choice."""
+        slot = request.slots.get(choice)
+        if slot is None:
+            slot = self._first_of_choice(request, choice, time_ns)
+        slots, times, counts = self._reads
+        slots.append(slot)
+        times.append(time_ns)
+        counts.append(events)
+        request.events += events
+        request.last_ns = time_ns
+
+    def read(self, slot: int, time_ns: int, events: int) -> None:
+        """The same for a slot that is known, without the request's own books: the caller keeps those."""
+        slots, times, counts = self._reads
+        slots.append(slot)
+        times.append(time_ns)
+        counts.append(events)
+
+    def tokens_in_read(self, request: Request, tokens: int, events: int) -> None:
+        """Usage in the stream told how many tokens the events of a read carried."""
+        self._sink.tokens_per_event(request.model, tokens / events, events)
+
+    def hole(self, request: Request) -> None:
+        """Bytes of this request were lost: no gap is measured across."""
+        self._work_through_reads()
+        for slot in request.slots.values():
+            self.book.hole(slot)
+
+    def ended(self, request: Request, time_ns: int, outcome: str) -> None:
+        """The exchange is over; its books close with the next `advance`, behind the reads that came before."""
+        self._ended.append((request, time_ns, outcome))
+
+    def _first_of_choice(self, request: Request, choice: int, time_ns: int) -> int:
+        slot = request.slots[choice] = self.book.open(request.model)
+        self._fluidity.begin(slot)
+        self.heartbeat.joined(slot, time_ns)
+        self._change_decoding(request.model, 1, time_ns)
+        if not request.first_ns:
+            request.first_ns = time_ns
+            self._first_token(request, time_ns)
+        return slot
+
+    def _first_token(self, request: Request, time_ns: int) -> None:
+        self.timeline.first_token(request.rid, time_ns)
+        if request.prompt_exact or self.ratio.learned(request.model):
+            self._tell_prompt(request, time_ns)
+        else:
+            self._untold[request.rid] = request
+
+    def _tell_prompt(self, request: Request, now_ns: int) -> None:
+        """Once per request, when the size of its prompt is as sure as it will be."""
+        self._untold.pop(request.rid, None)
+        if request.told_prompt:
+            return
+        request.told_prompt = True
+        books, bucket = self.books(request.model), self.buckets.bucket(request.prompt_tokens)
+        books.prompts.add(float(request.prompt_tokens), now_ns)
+        if request.first_ns and request.received_ns:
+            seconds = (request.first_ns - request.received_ns) / NS
+            books.first_token(bucket, seconds, now_ns)
+            self._sink.first_token(request.model, bucket, seconds)
+
+    def _tell_late_prompts(self, now_ns: int) -> None:
+        for request in [late for late in self._untold.values() if now_ns - late.first_ns > _SIZE_PATIENCE_NS]:
+            self._tell_prompt(request, now_ns)
+
+    # --- Working through ---
+
+    def advance(self, now_ns: int) -> None:
+        """Work through everything told so far. Call every 50 to 200 ms."""
+        self._work_through_reads()
+        self._take_steps(self.heartbeat.flush(now_ns))
+        self.timeline.settle(now_ns)
+        self._judge(now_ns)
+        self._settle()
+        self._tell_steps()
+        self._tell_splits()
+        self._tell_late_prompts(now_ns)
+        self._close_ended()
+        for books in self.models.values():
+            books.advance(now_ns)
+
+    def _work_through_reads(self) -> None:
+        slots, times, counts = self._reads
+        if not slots:
+            return
+        batch = self.book.tokens(slots, times, counts)
+        for column in self._reads:
+            column.clear()
+        order = np.argsort(batch.end_ns, kind="stable")
+        self._take_steps(self.heartbeat.feed(batch.slot[order], batch.end_ns[order]))
+        self._count_tokens(batch)
+        gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events)
+        self._unclosed.add(gaps)
+        for model, own in _by_model(gaps):
+            books = self.books(model)
+            books.all_gaps.add_many((own.end_ns - own.start_ns) / NS, int(own.end_ns.max()))
+            due, missed = self._fluidity.gaps(own.slot, own.end_ns - own.start_ns, own.events)
+            self._sink.deadlines(model, int(due.sum()), int(missed.sum()))
+
+    def _take_steps(self, steps: list[Step]) -> None:
+        if steps:
+            self.timeline.steps(steps)
+            self._steps_closed_ns = steps[-1].end_ns
+
+    def _count_tokens(self, batch: GapBatch) -> None:
+        generated: dict[int, int] = dict(batch.coalesced)
+        for slot, _ in batch.firsts:
+            model = self.book.model(slot)
+            generated[model] = generated.get(model, 0) + 1
+        if len(batch.slot):
+            per_model = np.bincount(batch.model)
+            for model in np.flatnonzero(per_model).tolist():
+                generated[model] = generated.get(model, 0) + int(per_model[model])
+        for model, events in generated.items():
+            self._sink.tokens(model, self._less_overcount(model, events), batch.coalesced.get(model, 0))
+            self.books(model).concurrency.tokens(events)
+
+    def _less_overcount(self, model: int, events: int) -> int:
+        """Where usage told of fewer tokens than there were events, later events make up for it: counters never fall."""
+        over = self._overcounted.get(model, 0)
+        if not over:
+            return events
+        self._overcounted[model] = max(over - events, 0)
+        return max(events - over, 0)
+
+    def _judge(self, now_ns: int) -> None:
+        """Population of each gap whose engine step is closed."""
+        closed_ns = max(self._steps_closed_ns, now_ns - _STEP_PATIENCE_NS)
+        gaps = self._unclosed.due(closed_ns)
+        if gaps is None:
+            return
+        overlap = self.timeline.in_service(gaps.start_ns, gaps.end_ns)
+        seconds = (gaps.end_ns - gaps.start_ns) / NS
+        clear = overlap.tokens == 0
+        self.book.note_clear(gaps.slot[clear], seconds[clear] / gaps.events[clear])
+        for model in np.unique(gaps.model).tolist():
+            own = gaps.model == model
+            books = self.books(model)
+            books.judged(seconds[own], overlap.tokens[own], now_ns)
+            books.correlation.add(now_ns // NS, float(seconds[own].max()), int(overlap.tokens[own].max()))
+        self._unsettled.add(gaps.pick(overlap.provisional))
+        self._tell_gaps(gaps.pick(~overlap.provisional), overlap.tokens[~overlap.provisional])
+
+    def _settle(self) -> None:
+        """Bucket of each gap that waited until the timeline was final."""
+        gaps = self._unsettled.due(self.timeline.settled_ns)
+        if gaps is not None:
+            self._tell_gaps(gaps, self.timeline.in_service(gaps.start_ns, gaps.end_ns).tokens)
+
+    def _tell_gaps(self, gaps: Gaps, in_service: IntArray) -> None:
+        bucket = np.where(in_service > 0, self.buckets.bucket_many(in_service), NONE)
+        seconds = (gaps.end_ns - gaps.start_ns) / NS
+        for model in np.unique(gaps.model).tolist():
+            own = gaps.model == model
+            for number in np.unique(bucket[own]).tolist():
+                self._sink.gaps(model, number, seconds[own & (bucket == number)])
+
+    def _tell_steps(self) -> None:
+        steps = self.timeline.drain_final()
+        if steps:
+            tokens = np.array([step.prefill_tokens for step in steps], np.int64)
+            seconds = np.array([step.end_ns - step.start_ns for step in steps], np.float64) / NS
+            self._sink.steps(self._busiest_model(), tokens, seconds)
+
+    def _tell_splits(self) -> None:
+        for split in self.timeline.drain_splits():
+            rid = cast("int", split.rid)
+            request = self.requests.get(rid)
+            told = (request.model, request.prompt_tokens) if request else self._splits_for.pop(rid, None)
+            if told:
+                bucket = self.buckets.bucket(told[1])
+                self._sink.split(told[0], bucket, split.queue_ns / NS, split.prefill_ns / NS)
+
+    def _busiest_model(self) -> int:
+        """An engine step serves all models of the server together; it is booked under the one most streams are of."""
+        return max(self._decoding, key=self._decoding.__getitem__, default=0)
+
+    # --- The end of a request ---
+
+    def _close_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        for request, time_ns, outcome in ended:
+            self._close(request, time_ns, outcome)
+
+    def _close(self, request: Request, time_ns: int, outcome: str) -> None:
+        if not request.first_ns:
+            self.timeline.gone(request.rid, time_ns)
+        if request.generating and request.sent_ns:
+            self._tell_prompt(request, time_ns)
+            self._sink.prompt(request.model, request.prompt_tokens, request.cached_tokens)
+        self._correct_tokens(request)
+        if outcome == "ok" and request.generating:
+            self._tell_pace(request)
+        for slot in request.slots.values():
+            self.book.close(slot)
+            self.heartbeat.left(slot)
+        self.books(request.model).concurrency.finished()
+        self._change_decoding(request.model, -len(request.slots), time_ns)
+        self._sink.finished(request.model, request.endpoint, outcome)
+        if request.first_ns:
+            self._remember_for_split(request)
+        self.requests.pop(request.rid, None)
+
+    def _correct_tokens(self, request: Request) -> None:
+        """Usage is the truth about generated tokens; until it came, one per token event was counted."""
+        if request.generated is None:
+            return
+        missing = request.generated - request.events
+        if missing > 0:
+            self._sink.tokens(request.model, missing, 0)
+        elif missing < 0:
+            self._overcounted[request.model] = self._overcounted.get(request.model, 0) - missing
+        if request.events and not request.told_each:
+            self._sink.tokens_per_event(request.model, request.generated / request.events, request.events)
+
+    def _tell_pace(self, request: Request) -> None:
+        """TPOT, and whether the request kept its promises."""
+        tpot = self.book.time_per_output_token(list(request.slots.values()), request.generated)
+        if tpot is not None:
+            self._sink.tpot(request.model, tpot)
+        slo = self.settings.slo
+        ttft_target = request.ttft_target_ns or slo.ttft_seconds * NS
+        tpot_target = request.tpot_target_ns / NS or slo.tpot_seconds
+        if request.first_ns - request.received_ns <= ttft_target and (tpot is None or tpot <= tpot_target):
+            self._sink.within_slo(request.model)
+
+    def _remember_for_split(self, request: Request) -> None:
+        self._splits_for[request.rid] = (request.model, request.prompt_tokens)
+        while len(self._splits_for) > 4096:
+            self._splits_for.pop(next(iter(self._splits_for)))
+
+    def _change_decoding(self, model: int, by: int, time_ns: int) -> None:
+        self._decoding[model] = self._decoding.get(model, 0) + by
+        self.books(model).concurrency.change(time_ns, self._decoding[model])
+
+
+def _by_model(gaps: Gaps) -> Iterator[tuple[int, Gaps]]:
+    if not len(gaps):
+        return
+    if (gaps.model == gaps.model[0]).all():
+        yield int(gaps.model[0]), gaps
+        return
+    for model in np.unique(gaps.model).tolist():
+        yield model, gaps.pick(gaps.model == model)

@@ -1,0 +1,197 @@
+"""One request and its answer as the tap tells of them: record payloads in, ledger calls out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prefillwatch.analysis.ledger import Ledger
+from prefillwatch.analysis.lifecycle import Event, Lifecycle, outcome
+from prefillwatch.analysis.models import ModelNames
+from prefillwatch.analysis.request import Request
+from prefillwatch.wire.answer import AnswerReader
+from prefillwatch.wire.request import RequestFacts, read_request
+from prefillwatch.wire.routes import GENERATING, endpoint_of
+from prefillwatch.wire.tap import End, Kind, RequestHead, ResponseHead, decode_payload
+
+_MS: Final = 1_000_000
+_NO_FACTS: Final = RequestFacts(endpoint="other")
+
+
+class Exchange:
+    """Keeps the reader of the answer and the books of the request in step.
+
+    ``slot`` is the place of choice 0 in the token books once its first token came, else -1: with it the usual record,
+    a read with tokens of one choice, needs no call into this class.
+    """
+
+    __slots__ = (
+        "_body",
+        "_facts",
+        "_head",
+        "_label",
+        "_ledger",
+        "_names",
+        "_told_each",
+        "life",
+        "parts",
+        "reader",
+        "request",
+        "slot",
+        "status",
+    )
+
+    def __init__(self, rid: int, head: RequestHead, ledger: Ledger, names: ModelNames) -> None:
+        self._head = head
+        self._ledger = ledger
+        self._names = names
+        self._body = bytearray()
+        self._facts = _NO_FACTS
+        self._told_each = False  # usage told the tokens of each read
+        self._label = names.admit("")
+        self.life = Lifecycle(resumed=head.resumed)
+        self.reader: AnswerReader | None = None
+        self.parts = bytearray()
+        self.slot = -1
+        self.status = 0
+        endpoint = endpoint_of(head.path)
+        self.request = Request(
+            rid=rid,
+            endpoint=endpoint,
+            received_ns=0,
+            model=names.number(self._label),
+            generating=endpoint in GENERATING and head.method == "POST",
+            request_id=head.request_id,
+            ttft_target_ns=round(head.slo_ttft_ms * _MS),
+            tpot_target_ns=round(head.slo_tpot_ms * _MS),
+        )
+
+        if head.resumed:  # what is seen from here on counts, but its first token may have passed
+            ledger.received(self.request)
+
+    def record(self, kind: int, time_ns: int, payload: bytes) -> None:
+        """Any record but those of the answer's body and the end."""
+        if kind == Kind.REQUEST_BODY:
+            self._body += payload
+        elif kind == Kind.REQUEST_END:
+            self.request_end(time_ns, int.from_bytes(payload, "little"))
+        elif kind == Kind.SENT:
+            self.sent(time_ns)
+        elif kind == Kind.RESPONSE:
+            self.response(time_ns, decode_payload(Kind.RESPONSE, payload, ResponseHead))
+        elif kind in (Kind.BLOCKED, Kind.UNBLOCKED):
+            self.request.block(time_ns, blocked=kind == Kind.BLOCKED)
+
+    # --- The request ---
+
+    def request_end(self, time_ns: int, size: int) -> None:
+        self.life.feed(Event.REQUEST_END, time_ns)
+        request = self.request
+        request.received_ns = time_ns
+        if request.generating:
+            self._read_body(size)
+        self._admit(self._facts.model)
+        self._ledger.received(request)
+
+    def _read_body(self, size: int) -> None:
+        head, request = self._head, self.request
+        whole = len(self._body) >= size
+        facts = read_request(head.path, head.content_type, head.content_encoding, bytes(self._body), complete=whole)
+        self._body = bytearray()
+        if facts is None:
+            return
+        self._facts = facts
+        # Of a body larger than the tap copies, the size still tells roughly how long the prompt is.
+        known = facts.prompt_chars or 0
+        request.prompt_chars = known if whole else max(known, size)
+        request.text_only = whole and not facts.media
+        request.streaming = bool(facts.stream)
+        if facts.prompt_tokens is not None:
+            request.prompt_tokens, request.prompt_exact = facts.prompt_tokens, True
+
+    def _admit(self, name: str) -> None:
+        """The label under which this request is counted from here on."""
+        label = self._names.admit(name)
+        self._names.release(self._label)
+        self._label = label
+        self.request.model = self._names.number(label)
+
+    def sent(self, time_ns: int) -> None:
+        self.life.feed(Event.SENT, time_ns)
+        self._ledger.sent(self.request, time_ns)
+
+    # --- The answer ---
+
+    def response(self, time_ns: int, head: ResponseHead) -> None:
+        self.life.feed(Event.RESPONSE, time_ns)
+        self.status = head.status
+        if not self.request.generating or not 200 <= head.status < 300:
+            return
+        self._learn_name(self._facts.model)
+        if head.observed:
+            self.reader = AnswerReader(self.request.endpoint, head.content_type, head.content_encoding)
+
+    def _learn_name(self, name: str) -> None:
+        """While upstream's list of models is not known, a name that it answers to is a good one."""
+        if name and self._label != name:
+            self._names.answered(name)
+            self._admit(name)
+
+    def tokens(self, time_ns: int, events: int) -> None:
+        """What a read completed, when it was not the usual token of a stream that is known already."""
+        reader, request, ledger = self.reader, self.request, self._ledger
+        if reader is None:
+            return
+        if not request.first_ns and (events or reader.others):
+            self._first_tokens(time_ns, reader)
+        if events:
+            ledger.token(request, 0, time_ns, events)
+            self.slot = request.slots[0]
+            if reader.tokens_in_read:
+                self._told_each = True
+                ledger.tokens_in_read(request, reader.tokens_in_read, events)
+        for choice, count in (reader.others or {}).items():
+            ledger.token(request, choice, time_ns, count)
+        if reader.prompt_tokens is not None and not request.prompt_exact:
+            ledger.sized(request, reader.prompt_tokens, reader.cached_tokens)
+
+    def _first_tokens(self, time_ns: int, reader: AnswerReader) -> None:
+        if not self.life.token(time_ns) or self.life.first_token_ns is None:
+            self.request.received_ns = 0  # something was not seen: no TTFT
+        if not self.request.request_id:
+            self.request.request_id = reader.response_id
+        if not self._facts.model:
+            self._learn_name(reader.model)
+
+    def hole(self) -> None:
+        """Records of this exchange were lost."""
+        self.life.feed(Event.HOLE, 0)
+        self.parts.clear()
+        if self.reader is not None:
+            self.reader.hole()
+        self._ledger.hole(self.request)
+
+    # --- The end ---
+
+    def end(self, time_ns: int, end: End) -> None:
+        self.life.feed(Event.END, time_ns)
+        reader, request = self.reader, self.request
+        error, terminal, tokens = None, False, request.events
+        if reader is not None:
+            reader.finish()
+            error, terminal = reader.error, reader.finished
+            tokens = max(tokens, reader.completion_tokens or 0)
+            self._take_usage(reader)
+        due = request.generating and self._facts.max_tokens != 0
+        result = outcome(end.finish, end.status or self.status, due, tokens, error, terminal)
+        self._ledger.ended(request, time_ns, result)
+
+    def _take_usage(self, reader: AnswerReader) -> None:
+        request = self.request
+        if reader.prompt_tokens is not None:
+            self._ledger.sized(request, reader.prompt_tokens, reader.cached_tokens)
+        request.generated = reader.completion_tokens
+        request.told_each = self._told_each
+
+    def release(self) -> None:
+        """The exchange is out of the books: its model's label is free again."""
+        self._names.release(self._label)

@@ -1,0 +1,55 @@
+"""Figures about ourselves: relays, the tap, our processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prefillwatch.export import table
+from prefillwatch.export.registry import Registry
+from prefillwatch.observer.procfs import ProcessFigures
+from prefillwatch.observer.taps import RelayTap, TapReader
+from prefillwatch.observer_settings import Control, Process
+
+
+def publish_relays(registry: Registry, taps: TapReader) -> None:
+    for index, relay in taps.relays.items():
+        _publish_relay(registry, str(index), relay)
+    unparsed = registry.counter(table.UNPARSED_EVENTS)
+    unparsed.set_total(("tap_record",), taps.unreadable)
+    unparsed.set_total(("tap_order",), taps.out_of_order)
+
+
+def _publish_relay(registry: Registry, name: str, relay: RelayTap) -> None:
+    registry.counter(table.TAP_PACKETS).set_total((name,), relay.packets)
+    registry.counter(table.TAP_DROPPED).set_total((name,), relay.dropped)
+    registry.counter(table.RELAY_LOST_STREAMS).set_total((name,), relay.lost_streams)
+    registry.counter(table.RELAY_RETRIES).set_total((name,), relay.retries)
+    stats = relay.stats
+    if stats is None:
+        return
+    connections = registry.gauge(table.RELAY_CONNECTIONS)
+    connections.set((name, "client"), stats.client_connections)
+    connections.set((name, "upstream"), stats.upstream_connections)
+    connections.set((name, "upstream_idle"), stats.idle_upstream_connections)
+    registry.histogram(table.RELAY_LOOP_LAG).set_counts((name,), relay.lag_counts, relay.lag_sum)
+
+
+def publish_processes(
+    registry: Registry, processes: Iterable[Process], read: Callable[[int], ProcessFigures | None]
+) -> None:
+    """CPU time, time without a core, and memory of every process of ours; upstream's are not ours to tell."""
+    memory = registry.gauge(table.PROCESS_RESIDENT_MEMORY)
+    memory.clear()
+    for process in processes:
+        figures = read(process.pid) if process.role != "upstream" else None
+        if figures is None:
+            continue
+        name = (process.role if process.index < 0 else f"{process.role}-{process.index}",)
+        registry.counter(table.PROCESS_CPU_SECONDS).set_total(name, figures.cpu_seconds)
+        registry.counter(table.PROCESS_CORE_WAIT).set_total(name, figures.core_wait_seconds)
+        memory.set(name, figures.resident_bytes)
+
+
+def publish_control(registry: Registry, control: Control) -> None:
+    registry.gauge(table.DRAINING).set((), float(control.draining))
+    registry.counter(table.RELAY_RESTARTS).set_total((), control.restarts.relay)

@@ -1,0 +1,230 @@
+"""The observer's main loop: tap sockets, the clock, the admin server and the upstream poller around pure code."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from prefillwatch import __version__, logs
+from prefillwatch.analysis.ledger import Ledger
+from prefillwatch.analysis.modelbooks import NS
+from prefillwatch.analysis.models import ModelNames
+from prefillwatch.analysis.prompts import PromptBuckets
+from prefillwatch.engine.fetch import Fetcher
+from prefillwatch.engine.kinds import PageSample
+from prefillwatch.engine.nvml import GpuMemory, GpuMemoryReader
+from prefillwatch.engine.poller import UpstreamPoller
+from prefillwatch.export import table
+from prefillwatch.export.admin import create_app, serve_admin
+from prefillwatch.export.landing import landing_page
+from prefillwatch.export.registry import Registry, Snapshot
+from prefillwatch.observer import engine_gauges, own_gauges
+from prefillwatch.observer.exchange import Exchange
+from prefillwatch.observer.gauges import Gauges
+from prefillwatch.observer.procfs import read_process
+from prefillwatch.observer.publish import Publisher
+from prefillwatch.observer.state import relay_now, streams_now
+from prefillwatch.observer.taps import TapReader
+from prefillwatch.observer_settings import READY_LINE, Control, ObserverSettings, Restarts, decode_control
+from prefillwatch.wire.tap import MAX_PACKET_BYTES, End, Finish
+
+#: How often what was read is worked through.
+BEAT_S: Final = 0.1
+#: Packets of one relay taken in a row, so that the admin server gets its turn when a backlog is worked off.
+_PACKETS_IN_A_ROW: Final = 32
+_GPU_INTERVAL_S: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class Observer:
+    """Everything one observer process holds. Also the `AdminView` of the admin server."""
+
+    def __init__(self, settings: ObserverSettings, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        analysis = settings.analysis
+        self._settings = settings
+        self._clock = clock
+        self.names = ModelNames(analysis.max_models)
+        self.registry = Registry()
+        self._publisher = Publisher(self.registry, self.names, PromptBuckets(analysis.prompt_edges))
+        self.ledger = Ledger(analysis, self._publisher)
+        self.taps = TapReader(self.ledger, self.names, self._exchange_ended)
+        self._gauges = Gauges(self.registry, self.ledger, self.names)
+        self._control = Control(processes=(), draining=False, restarts=Restarts())
+        self._delay = self.registry.histogram(table.OBSERVER_DELAY).child()
+        self._fetcher = Fetcher(
+            settings.upstream,
+            api_key=settings.upstream_api_key,
+            ca_file=settings.upstream_ca,
+            insecure=settings.upstream_insecure,
+        )
+        self._poller = UpstreamPoller(
+            self._fetcher,
+            interval_s=settings.scrape_interval_s,
+            windows_s=analysis.windows_s,
+            listener=self,
+            clock=clock,
+        )
+        self._gpus: dict[str, GpuMemory] = {}
+        self.registry.gauge(table.BUILD_INFO).set((__version__,), 1.0)
+        self.registry.precreate(table.UPSTREAM_SCRAPE_FAILURES)
+
+    # --- The tap ---
+
+    def read_tap(self, tap: socket.socket) -> None:
+        """Take what is there; called when the socket can be read."""
+        for _ in range(_PACKETS_IN_A_ROW):
+            try:
+                data = tap.recv(MAX_PACKET_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return
+            if not data:
+                return
+            self.take_packet(data)
+
+    def take_packet(self, data: bytes) -> None:
+        now_ns = self._clock()
+        packet = self.taps.feed(data, now_ns)
+        if packet is not None and packet.count:
+            self._delay.observe((now_ns - packet.last_ns) / NS)
+
+    def beat(self) -> None:
+        """Work through what was read."""
+        self.ledger.advance(self._clock())
+        self.taps.release_over()
+        for number, label in self.names.take_retired():
+            self.ledger.forget_model(number)
+            self.registry.forget("model", label)
+
+    def _exchange_ended(self, exchange: Exchange, end: End) -> None:
+        if end.finish is Finish.UPSTREAM_UNREACHABLE:
+            self.registry.counter(table.UPSTREAM_UNREACHABLE).add((end.reason,))
+        if exchange.reader is not None:
+            for reason, count in exchange.reader.unparsed.items():
+                self.registry.counter(table.UNPARSED_EVENTS).add((reason,), count)
+
+    # --- News of upstream ---
+
+    def on_page(self, page: PageSample, at_ns: int) -> None:
+        """Its metrics were read."""
+
+    def on_models(self, names: Sequence[str]) -> None:
+        self.names.serve(names)
+
+    def on_up(self, up: bool) -> None:
+        """Its health was checked."""
+
+    # --- What the admin server shows ---
+
+    def snapshot(self) -> Snapshot:
+        now_ns = self._clock()
+        self.ledger.advance(now_ns)
+        self._gauges.refresh(now_ns)
+        engine_gauges.publish_upstream(self.registry, self._poller.snapshot())
+        engine_gauges.publish_gpus(self.registry, self._gpus)
+        own_gauges.publish_relays(self.registry, self.taps)
+        own_gauges.publish_control(self.registry, self._control)
+        own_gauges.publish_processes(self.registry, self._control.processes, read_process)
+        return self.registry.snapshot()
+
+    def state(self) -> dict[str, Any]:
+        now_ns, now = self._clock(), time.time()
+        upstream = self._poller.snapshot()
+        return {
+            "time": now,
+            "version": __version__,
+            "upstream": {"up": upstream.up, "server": upstream.server, "models": list(upstream.models)},
+            "draining": self._control.draining,
+            "processes": [msgspec.to_builtins(process) for process in self._control.processes],
+            "relays": {str(index): relay_now(relay.stats) for index, relay in self.taps.relays.items()},
+            **streams_now(self.ledger, self.names, now_ns, now - now_ns / NS),
+        }
+
+    def incidents(self, limit: int) -> list[dict[str, Any]]:  # noqa: ARG002
+        return []
+
+    def page(self) -> bytes:
+        return landing_page(self.snapshot(), *self.ready())
+
+    def ready(self) -> tuple[bool, str]:
+        if self._control.draining:
+            return False, "draining: no new requests are accepted"
+        up = self._poller.snapshot().up
+        if up:
+            return True, "upstream is healthy"
+        return False, "upstream was not asked yet" if up is None else "upstream does not answer its health check"
+
+    # --- Running ---
+
+    async def run(self) -> None:
+        """Until the supervisor is gone or SIGTERM comes."""
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        taps = [socket.socket(fileno=descriptor) for descriptor in self._settings.tap_fds]
+        for tap in taps:
+            tap.setblocking(False)
+            loop.add_reader(tap, self.read_tap, tap)
+        tasks = [
+            asyncio.create_task(self._listen_to_supervisor(stop), name="control"),
+            asyncio.create_task(self._beat_for_ever(), name="beat"),
+            asyncio.create_task(self._poller.run(), name="poller"),
+            asyncio.create_task(self._serve_admin(stop), name="admin"),
+        ]
+        if self._settings.gpu:
+            tasks.append(asyncio.create_task(self._watch_gpus(), name="gpus"))
+        waiting = asyncio.create_task(stop.wait(), name="stop")
+        await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
+        failed = [task for task in tasks if task.done() and task.exception() is not None]
+        for task in (*tasks, waiting):
+            task.cancel()
+        await asyncio.gather(*tasks, waiting, return_exceptions=True)
+        await self._fetcher.close()
+        for task in failed:
+            raise task.exception() or RuntimeError(f"{task.get_name()} failed")
+
+    async def _listen_to_supervisor(self, stop: asyncio.Event) -> None:
+        control = socket.socket(fileno=self._settings.control_fd)
+        control.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=control)
+        writer.write(READY_LINE)
+        while line := await reader.readline():
+            self._control = decode_control(line)
+        stop.set()
+        await asyncio.Event().wait()
+
+    async def _beat_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            self.beat()
+
+    async def _serve_admin(self, stop: asyncio.Event) -> None:
+        sockets = [socket.socket(fileno=descriptor) for descriptor in self._settings.admin_fds]
+        await serve_admin(create_app(self), sockets, stop)
+
+    async def _watch_gpus(self) -> None:
+        reader = await asyncio.to_thread(GpuMemoryReader)
+        while reader.available:
+            self._gpus = await asyncio.to_thread(reader.read)
+            await asyncio.sleep(_GPU_INTERVAL_S)
+        await asyncio.Event().wait()
+
+
+def main() -> int:
+    """Entry of the process: settings as one JSON document on stdin."""
+    settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=ObserverSettings)
+    logs.configure(settings.log_level, settings.log_format, "observer")
+    observer = Observer(settings)
+    gc.freeze()  # what is loaded by now stays; collections need not look at it again
+    asyncio.run(observer.run())
+    return 0

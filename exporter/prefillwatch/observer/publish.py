@@ -1,0 +1,85 @@
+"""Facts of the ledger become metrics: the one place where model numbers and buckets turn into label values."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import numpy as np
+
+from prefillwatch.analysis.models import ModelNames
+from prefillwatch.analysis.prompts import PromptBuckets
+from prefillwatch.analysis.sink import FloatArray, IntArray
+from prefillwatch.export import table
+from prefillwatch.export.registry import Registry
+
+
+class Publisher:
+    """Implements `analysis.sink.Sink` on a metric registry."""
+
+    def __init__(self, registry: Registry, names: ModelNames, buckets: PromptBuckets) -> None:
+        self._names = names
+        self._bucket_labels = buckets.labels_with_none
+        self._gaps = registry.histogram(table.INTER_TOKEN_LATENCY)
+        self._generated = registry.counter(table.GENERATED_TOKENS)
+        self._coalesced = registry.counter(table.COALESCED_TOKENS)
+        self._tokens_per_event = registry.histogram(table.TOKENS_PER_EVENT)
+        self._ttft = registry.histogram(table.TIME_TO_FIRST_TOKEN)
+        self._queue = registry.histogram(table.QUEUE)
+        self._prefill = registry.histogram(table.PREFILL)
+        self._prompt_length = registry.histogram(table.PROMPT_LENGTH)
+        self._prompt_tokens = registry.counter(table.PROMPT_TOKENS)
+        self._cached_tokens = registry.counter(table.CACHED_PROMPT_TOKENS)
+        self._steps = registry.histogram(table.STEP_TIME)
+        self._requests = registry.counter(table.REQUESTS)
+        self._tpot = registry.histogram(table.TIME_PER_OUTPUT_TOKEN)
+        self._deadlines = registry.counter(table.TOKEN_DEADLINES)
+        self._misses = registry.counter(table.TOKEN_DEADLINE_MISSES)
+        self._within_slo = registry.counter(table.REQUESTS_WITHIN_SLO)
+
+    def _model(self, number: int) -> str:
+        return self._names.labels[number]
+
+    def gaps(self, model: int, concurrent_bucket: int, seconds: FloatArray) -> None:
+        self._gaps.observe_many((self._model(model), self._bucket_labels[concurrent_bucket]), seconds)
+
+    def tokens(self, model: int, generated: int, coalesced: int) -> None:
+        labels = (self._model(model),)
+        self._generated.add(labels, generated)
+        self._coalesced.add(labels, coalesced)
+
+    def tokens_per_event(self, model: int, tokens: float, events: int) -> None:
+        child = self._tokens_per_event.child((self._model(model),))
+        child.counts[bisect_left(table.TOKENS_PER_EVENT.bounds, tokens)] += events
+        child.total += tokens * events
+
+    def first_token(self, model: int, bucket: int, seconds: float) -> None:
+        self._ttft.observe((self._model(model), self._bucket_labels[bucket]), seconds)
+
+    def split(self, model: int, bucket: int, queue_seconds: float, prefill_seconds: float) -> None:
+        labels = (self._model(model), self._bucket_labels[bucket])
+        self._queue.observe(labels, queue_seconds)
+        self._prefill.observe(labels, prefill_seconds)
+
+    def prompt(self, model: int, tokens: int, cached: int) -> None:
+        labels = (self._model(model),)
+        self._prompt_length.observe(labels, float(tokens))
+        self._prompt_tokens.add(labels, tokens)
+        self._cached_tokens.add(labels, cached)
+
+    def steps(self, model: int, prefill_tokens: IntArray, seconds: FloatArray) -> None:
+        bucket = np.searchsorted(table.STEP_EDGES, prefill_tokens, side="left")
+        for number in np.unique(bucket).tolist():
+            self._steps.observe_many((self._model(model), table.STEP_BUCKETS[number]), seconds[bucket == number])
+
+    def finished(self, model: int, endpoint: str, outcome: str) -> None:
+        self._requests.add((self._model(model), endpoint, outcome))
+
+    def tpot(self, model: int, seconds: float) -> None:
+        self._tpot.observe((self._model(model),), seconds)
+
+    def deadlines(self, model: int, due: int, missed: int) -> None:
+        self._deadlines.add((self._model(model),), due)
+        self._misses.add((self._model(model),), missed)
+
+    def within_slo(self, model: int) -> None:
+        self._within_slo.add((self._model(model),))

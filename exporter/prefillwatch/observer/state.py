@@ -1,0 +1,71 @@
+"""`/api/state`: what is going on right now, in plain JSON. Times in Unix seconds, durations in seconds."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from prefillwatch.analysis.ledger import Ledger
+from prefillwatch.analysis.modelbooks import NS
+from prefillwatch.analysis.models import ModelNames
+from prefillwatch.analysis.request import Request
+from prefillwatch.observer.gauges import is_frozen
+from prefillwatch.wire.tap import RelayStats
+
+#: Streams and prefills listed; the counts beside the lists are always of all.
+MOST_LISTED: Final = 500
+
+
+def streams_now(ledger: Ledger, names: ModelNames, now_ns: int, wall_offset: float) -> dict[str, Any]:
+    """Decoding streams, the longest silent first, and requests without a first token, the oldest first."""
+    slots, silent = ledger.book.open_gaps(now_ns)
+    silence = dict(zip(slots.tolist(), silent.tolist(), strict=True))
+    in_service = {prompt.rid for prompt in ledger.timeline.in_service_now()}
+    streams: list[dict[str, Any]] = []
+    prefills: list[dict[str, Any]] = []
+    for request in ledger.requests.values():
+        if not request.generating:
+            continue
+        common = _common(request, names, wall_offset)
+        if request.in_prefill:
+            waited = (now_ns - request.sent_ns) / NS
+            prefills.append({**common, "waited_seconds": waited, "in_service": request.rid in in_service})
+        for choice, slot in request.slots.items():
+            seconds = silence.get(slot, 0.0)
+            frozen = is_frozen(ledger.book, slot, seconds, ledger.settings.stall)
+            streams.append({**common, "choice": choice, "silent_seconds": seconds, "frozen": frozen})
+    streams.sort(key=lambda stream: -float(stream["silent_seconds"]))
+    prefills.sort(key=lambda prefill: -float(prefill["waited_seconds"]))
+    return {
+        "decoding": len(streams),
+        "prefilling": len(prefills),
+        "streams": streams[:MOST_LISTED],
+        "prefills": prefills[:MOST_LISTED],
+        "clear_step_seconds": ledger.heartbeat.clear_step_ns / NS or None,
+    }
+
+
+def _common(request: Request, names: ModelNames, wall_offset: float) -> dict[str, Any]:
+    ttft = (request.first_ns - request.received_ns) / NS if request.first_ns and request.received_ns else None
+    return {
+        "request_id": request.request_id,
+        "model": names.labels[request.model],
+        "endpoint": request.endpoint,
+        "streaming": request.streaming,
+        "received_at": request.received_ns / NS + wall_offset if request.received_ns else None,
+        "ttft_seconds": ttft,
+        "prompt_tokens": request.prompt_tokens,
+        "prompt_tokens_source": "usage" if request.prompt_exact else "estimate",
+        "token_events": request.events,
+        "client_blocked": bool(request.blocked_since_ns),
+    }
+
+
+def relay_now(stats: RelayStats | None) -> dict[str, Any]:
+    if stats is None:
+        return {}
+    return {
+        "client_connections": stats.client_connections,
+        "upstream_connections": stats.upstream_connections,
+        "idle_upstream_connections": stats.idle_upstream_connections,
+        "exchanges": stats.exchanges,
+    }

@@ -56,7 +56,8 @@ def parse_upstream(text: str) -> str:
     if "@" in parts.netloc:
         raise ValueError("credentials in the address are refused; clients send their own, upstream_api_key is for ours")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{text!r} is not a server's address; write http://HOST:PORT, https://HOST:PORT or unix:/PATH")
+        remedy = f"http://{stripped}" if stripped and "://" not in stripped else "http://HOST:PORT or https://HOST:PORT"
+        raise ValueError(f"{text!r} is not a server's address; write {remedy}, or unix:/PATH for a socket")
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError(f"{text!r} has a path; write only {parts.scheme}://{parts.netloc} (clients bring the path)")
     try:

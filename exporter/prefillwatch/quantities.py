@@ -16,10 +16,10 @@ _BYTES_PER: Final = {
     "mib": 2**20,
     "gib": 2**30,
 }
-_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
+_DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h|d)")
 _DURATION: Final = re.compile(rf"(?:{_DURATION_PART.pattern})+")
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
-_TOKENS: Final = re.compile(r"(\d+)([kK]?)")
+_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
+_TOKENS: Final = re.compile(r"([0-9]+)([kK]?)")
 
 
 def parse_duration(text: str) -> float:
@@ -49,14 +49,13 @@ def parse_tokens(text: str) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest exact way to write a duration: 60.0 gives ``1m``, 0.5 gives ``500ms``, 0 gives ``0``."""
-    if seconds == 0:
-        return "0"
-    for unit in ("d", "h", "m", "s", "ms"):
-        count = seconds / _SECONDS_PER[unit]
-        if count >= 1 and abs(count - round(count)) < 1e-9:
-            return f"{round(count)}{unit}"
-    return f"{seconds / _SECONDS_PER['ms']:g}ms"
+    """A duration with the largest unit that leaves a whole number: 60.0 gives ``1m``, 0.5 gives ``500ms``."""
+    microseconds = round(seconds * 1e6)
+    for unit, factor in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1), ("ms", 1e-3)):
+        in_unit = round(factor * 1e6)
+        if microseconds and microseconds % in_unit == 0:
+            return f"{microseconds // in_unit}{unit}"
+    return f"{microseconds}us" if microseconds else "0"
 
 
 def format_size(size: int) -> str:

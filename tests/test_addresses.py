@@ -1,0 +1,66 @@
+"""Addresses in text."""
+
+from __future__ import annotations
+
+import pytest
+
+from prefillwatch.addresses import ListenAddress, parse_listen, parse_upstream
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8080", ListenAddress("127.0.0.1", 8080)),
+        ("localhost:0", ListenAddress("localhost", 0)),
+        ("[::1]:8080", ListenAddress("::1", 8080)),
+        ("[0:0:0:0:0:0:0:1]:8080", ListenAddress("::1", 8080)),
+        (":8080", ListenAddress("0.0.0.0", 8080)),
+        (" 0.0.0.0:80 ", ListenAddress("0.0.0.0", 80)),
+    ],
+)
+def test_listen_addresses(text: str, address: ListenAddress) -> None:
+    assert parse_listen(text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8080", "host:", "host:http", "::1:80", "[::1:80", "[x]:80", "a/b:80", "a b:80", "h:٣"]
+)
+def test_other_text_is_no_listen_address(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not an address to listen on; write HOST:PORT"):
+        parse_listen(text)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:8080", "[::1]:8080", "0.0.0.0:80"])
+def test_an_address_is_written_as_it_is_read(text: str) -> None:
+    assert str(parse_listen(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reachable"), [("0.0.0.0:80", "127.0.0.1:80"), ("[::]:80", "[::1]:80"), ("10.0.0.1:80", "10.0.0.1:80")]
+)
+def test_every_interface_is_reached_by_loopback(text: str, reachable: str) -> None:
+    assert str(parse_listen(text).reachable) == reachable
+
+
+@pytest.mark.parametrize(
+    ("text", "upstream"),
+    [
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("http://127.0.0.1:8000/", "http://127.0.0.1:8000"),
+        ("https://vllm.example", "https://vllm.example"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+        ("HTTP://Host:80", "http://host:80"),
+        ("unix:/run/vllm.sock", "unix:/run/vllm.sock"),
+        ("unix:///run/vllm.sock", "unix:/run/vllm.sock"),
+    ],
+)
+def test_upstreams(text: str, upstream: str) -> None:
+    assert parse_upstream(text) == upstream
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ftp://x", "http://", "http://h:99999", "http://h:x", "http://h?q=1", "http://h/#f", "127.0.0.1"]
+)
+def test_other_text_is_no_upstream(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write|use"):
+        parse_upstream(text)

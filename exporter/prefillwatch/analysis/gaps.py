@@ -22,7 +22,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 #: No time: no token yet, or none since a hole.
 _NEVER: Final = -1
-_NS: Final = 1e-9
+# Divided by, since 100_000_000 * 1e-9 would not be 0.1.
+_NS: Final = 1e9
 _GROWTH_START: Final = 64
 
 
@@ -201,7 +202,7 @@ class GapBook:
             None if first == _NEVER else first,
             None if last == _NEVER else last,
             int(self._events[slot]),
-            float(self._worst_ns[slot]) * _NS,
+            float(self._worst_ns[slot]) / _NS,
             bool(self._holed[slot]),
         )
 
@@ -218,7 +219,7 @@ class GapBook:
 
     def worst_gap_s(self, slot: int) -> float:
         """The longest gap so far that has ended, in seconds; 0 before there was one."""
-        return float(self._worst_ns[slot]) * _NS
+        return float(self._worst_ns[slot]) / _NS
 
     def time_per_output_token(self, slots: Sequence[int], tokens: int | None = None) -> float | None:
         """TPOT of a finished request: (last - first token) / (tokens - 1), in seconds.
@@ -231,7 +232,7 @@ class GapBook:
         steps = (sum(t.events for t in totals) if tokens is None else tokens) - len(totals)
         if not totals or steps < 1 or any(t.holed for t in totals):
             return None
-        return sum((t.last_ns or 0) - (t.first_ns or 0) for t in totals) * _NS / steps
+        return sum((t.last_ns or 0) - (t.first_ns or 0) for t in totals) / _NS / steps
 
     def note_clear(self, slots: npt.ArrayLike, gap_per_token: npt.ArrayLike) -> None:
         """Clear gaps per token, in seconds: gaps during which no prefill was in service. In order of time per slot."""
@@ -254,8 +255,7 @@ class GapBook:
 
 
 def _seconds(nanoseconds: Ints) -> Floats:
-    seconds: Floats = nanoseconds * _NS
-    return seconds
+    return nanoseconds.astype(np.float64) / _NS
 
 
 def _merge_parts(slot: Ints, time: Ints, count: Ints) -> tuple[Ints, Ints, Ints]:

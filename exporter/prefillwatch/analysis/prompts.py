@@ -137,6 +137,11 @@ class _RatioBook:
         return min(max(overhead, 0.0), self.MOST_OVERHEAD_TOKENS)
 
 
+def _plausible(chars: int, tokens: int) -> bool:
+    """Whether text can be so many tokens: at most four (bytes) to a character, at least one to a hundred spaces."""
+    return 0 < chars <= 100 * tokens and tokens <= 4 * chars + _RatioBook.MOST_OVERHEAD_TOKENS
+
+
 class TokenRatio:
     """Estimates prompt tokens from prompt characters, per model, learning from every request whose usage is known.
 
@@ -153,9 +158,10 @@ class TokenRatio:
     def learn(self, model: Hashable, chars: int, tokens: int) -> None:
         """Note that a prompt of ``chars`` characters of text was ``tokens`` tokens by usage.
 
-        Only for prompts of text alone: an image's tokens are not in its characters.
+        Only for prompts of text alone: an image's tokens are not in its characters. Figures that no tokenizer makes are
+        left out.
         """
-        if chars > 0 and tokens > 0:
+        if _plausible(chars, tokens):
             self._books.setdefault(model, _RatioBook()).add(chars, tokens)
 
     def estimate(self, model: Hashable, chars: int) -> int:
@@ -163,6 +169,10 @@ class TokenRatio:
         book = self._books.get(model)
         ratio, overhead = book.fit() if book is not None else (_RatioBook.PRIOR_RATIO, 0.0)
         return max(1, round(max(chars, 0) / ratio + overhead))
+
+    def learned(self, model: Hashable) -> bool:
+        """Whether any request of the model told its size, so that estimates are more than the assumption."""
+        return model in self._books
 
     def forget(self, model: Hashable) -> None:
         """Drop what was learned about a model that is gone."""

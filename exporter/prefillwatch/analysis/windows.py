@@ -15,6 +15,7 @@ stays for at least w - 1 seconds and never longer than w.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import deque
 from collections.abc import Iterable
@@ -30,6 +31,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 RELATIVE_ERROR: Final = 0.0095
 DEFAULT_WINDOWS_S: Final = (10, 60, 300)
 _SLOT_NS: Final = 1_000_000_000
+#: A slot stores bucket numbers in 16 bits.
+_MOST_BUCKETS: Final = 1 << 16
 
 
 def quantile_rank(q: float, n: int) -> int:
@@ -44,17 +47,18 @@ class LogBuckets:
     Values below ``lowest`` are counted as ``lowest``; values above ``highest`` share the last bucket.
     """
 
-    __slots__ = ("_first", "_inverse_log_gamma", "_lowest", "estimates", "highest")
+    __slots__ = ("_first", "_inverse_log_gamma", "_lowest", "estimates")
 
     def __init__(self, lowest: float, highest: float, error: float = RELATIVE_ERROR) -> None:
         if not 0 < lowest < highest or not 0 < error < 1:
             raise ValueError(f"buckets need 0 < lowest < highest and 0 < error < 1, not {lowest}, {highest}, {error}")
         gamma = (1 + error) / (1 - error)
         self._lowest = lowest
-        self.highest = highest
         self._inverse_log_gamma = 1 / math.log(gamma)
         self._first = self._number(lowest)
         count = self._number(highest) - self._first + 2
+        if count > _MOST_BUCKETS:
+            raise ValueError(f"{lowest} to {highest} takes {count} buckets, more than {_MOST_BUCKETS}")
         #: What a quantile in each bucket is reported as; the last one stands for everything above ``highest``.
         self.estimates: Floats = (
             2 * gamma ** np.arange(self._first, self._first + count, dtype=np.float64) / (gamma + 1)
@@ -74,6 +78,11 @@ class LogBuckets:
 
     def index_one(self, value: float) -> int:
         return min(self._number(max(value, self._lowest)) - self._first, len(self.estimates) - 1)
+
+
+@functools.lru_cache(maxsize=8)
+def _shared_buckets(lowest: float, highest: float) -> LogBuckets:
+    return LogBuckets(lowest, highest)
 
 
 class _Slot(NamedTuple):
@@ -127,14 +136,13 @@ class SlidingWindows:
         *,
         lowest: float = 10e-6,
         highest: float = 3600.0,
-        buckets: LogBuckets | None = None,
     ) -> None:
-        """``buckets`` may be shared between instances; it overrules ``lowest`` and ``highest``."""
-        self._buckets = buckets if buckets is not None else LogBuckets(lowest, highest)
+        self._buckets = _shared_buckets(lowest, highest)
         size = len(self._buckets)
-        self._windows = {int(w): _Window(int(w), size) for w in windows_s}
-        if not self._windows or min(self._windows) < 1:
-            raise ValueError(f"windows must be whole seconds of at least 1, not {tuple(windows_s)!r}")
+        lengths = tuple(windows_s)
+        if not lengths or min(lengths) < 1:
+            raise ValueError(f"windows must be whole seconds of at least 1, not {lengths!r}")
+        self._windows = {length: _Window(length, size) for length in lengths}
         self._open: npt.NDArray[np.int32] = np.zeros(size, dtype=np.int32)
         self._open_total = 0
         self._open_max = -math.inf

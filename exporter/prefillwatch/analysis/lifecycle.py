@@ -1,0 +1,185 @@
+"""The life of one request, as a table of states and events, and the verdict on how it ended.
+
+The table is the whole truth about what may follow what: an event that has no entry in the present state is an error
+of whoever reports the events, and is raised instead of guessed around. Where records were lost the state is BLIND,
+and where the observer came later than the request it is RESUMED: the request lives, but whether its first token has
+passed is unknown, so it counts neither as in prefill nor as decoding until an event tells, and a token that is the
+first one seen gives no TTFT.
+"""
+
+from __future__ import annotations
+
+import enum
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias, get_args
+
+from prefillwatch.wire.tap import Finish
+
+
+class State(enum.IntEnum):
+    RECEIVING = 0  # its head is known, its body is still coming
+    RECEIVED = 1  # complete, not yet handed to upstream
+    SENT = 2  # handed to upstream: in prefill, or waiting for it
+    ANSWERED = 3  # the response head came, but no token: still in prefill
+    DECODING = 4
+    BLIND = 5  # records were lost: tokens may have passed unseen
+    RESUMED = 6  # older than this observer: what is told of it may be old news
+    DONE = 7
+
+
+class Event(enum.IntEnum):
+    REQUEST_END = 0  # its last byte was received; TTFT starts
+    SENT = 1  # handed to upstream; a second time when it is retried
+    RESPONSE = 2  # the response head was read
+    FIRST_TOKEN = 3
+    TOKEN = 4  # any later one
+    HOLE = 5  # records of this request may have been lost
+    END = 6  # the exchange is over
+
+
+_S, _E = State, Event
+#: (state, event) -> next state.
+TRANSITIONS: Final = MappingProxyType(
+    {
+        (_S.RECEIVING, _E.REQUEST_END): _S.RECEIVED,
+        (_S.RECEIVING, _E.HOLE): _S.BLIND,
+        (_S.RECEIVING, _E.END): _S.DONE,  # the client left, or we refused it
+        (_S.RECEIVED, _E.SENT): _S.SENT,
+        (_S.RECEIVED, _E.HOLE): _S.BLIND,
+        (_S.RECEIVED, _E.END): _S.DONE,  # no connection to upstream
+        (_S.SENT, _E.SENT): _S.SENT,  # retried: a reused connection died before a byte came
+        (_S.SENT, _E.RESPONSE): _S.ANSWERED,
+        (_S.SENT, _E.HOLE): _S.BLIND,
+        (_S.SENT, _E.END): _S.DONE,
+        (_S.ANSWERED, _E.SENT): _S.SENT,  # retried: upstream refused our version of the body
+        (_S.ANSWERED, _E.FIRST_TOKEN): _S.DECODING,
+        (_S.ANSWERED, _E.HOLE): _S.BLIND,
+        (_S.ANSWERED, _E.END): _S.DONE,
+        (_S.DECODING, _E.TOKEN): _S.DECODING,
+        (_S.DECODING, _E.HOLE): _S.DECODING,
+        (_S.DECODING, _E.END): _S.DONE,
+        # Nothing was lost after the hole, so what is told now has just happened, and tokens come after it.
+        (_S.BLIND, _E.REQUEST_END): _S.RECEIVED,
+        (_S.BLIND, _E.SENT): _S.SENT,
+        (_S.BLIND, _E.RESPONSE): _S.ANSWERED,
+        (_S.BLIND, _E.FIRST_TOKEN): _S.DECODING,
+        (_S.BLIND, _E.TOKEN): _S.DECODING,
+        (_S.BLIND, _E.HOLE): _S.BLIND,
+        (_S.BLIND, _E.END): _S.DONE,
+        # A response head may be told again to an observer that comes later; only the end of the body cannot be.
+        (_S.RESUMED, _E.REQUEST_END): _S.RECEIVED,
+        (_S.RESUMED, _E.SENT): _S.RESUMED,
+        (_S.RESUMED, _E.RESPONSE): _S.RESUMED,
+        (_S.RESUMED, _E.FIRST_TOKEN): _S.DECODING,
+        (_S.RESUMED, _E.TOKEN): _S.DECODING,
+        (_S.RESUMED, _E.HOLE): _S.RESUMED,
+        (_S.RESUMED, _E.END): _S.DONE,
+    }
+)
+
+
+class LifecycleError(Exception):
+    """An event that cannot happen in the state the request is in."""
+
+    def __init__(self, event: Event, state: State) -> None:
+        super().__init__(f"event {event.name} in state {state.name}")
+        self.event = event
+        self.state = state
+
+
+class Lifecycle:
+    """One request's state, and the moments that its TTFT and its time in prefill are made from.
+
+    Times are monotonic nanoseconds, None until (or unless) they were seen.
+    """
+
+    __slots__ = ("first_token_ns", "received_ns", "sent_ns", "state")
+
+    def __init__(self, *, resumed: bool = False) -> None:
+        self.state = State.RESUMED if resumed else State.RECEIVING
+        self.received_ns: int | None = None
+        #: When it was handed to upstream; the last time if it was retried.
+        self.sent_ns: int | None = None
+        self.first_token_ns: int | None = None
+
+    def feed(self, event: Event, now_ns: int) -> State:
+        """Go to the next state. Raises LifecycleError, and changes nothing, when the table has none."""
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            raise LifecycleError(event, self.state)
+        if event is Event.REQUEST_END:
+            self.received_ns = now_ns
+        elif event is Event.SENT:
+            self.sent_ns = now_ns
+        elif event is Event.FIRST_TOKEN and self.state is State.ANSWERED:
+            self.first_token_ns = now_ns
+        self.state = state
+        return state
+
+    def token(self, now_ns: int) -> bool:
+        """A token of any choice; True when it is the first of the request that was seen."""
+        if self.state is State.DECODING:
+            return False
+        self.feed(Event.FIRST_TOKEN, now_ns)
+        return True
+
+    @property
+    def in_prefill(self) -> bool:
+        """Handed to upstream and no token yet: from outside, waiting and reading the prompt look alike."""
+        return self.state in (State.SENT, State.ANSWERED)
+
+    @property
+    def decoding(self) -> bool:
+        return self.state is State.DECODING
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds from the last byte received to the first token; None without a token or unless both were seen."""
+        if self.received_ns is None or self.first_token_ns is None:
+            return None
+        return (self.first_token_ns - self.received_ns) / 1e9
+
+
+Outcome: TypeAlias = Literal[
+    "ok", "error", "error_in_stream", "upstream_truncated", "client_closed", "empty", "rejected"
+]
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
+
+
+def outcome(
+    finish: Finish, status: int, generating: bool, tokens: int, error: str | None, terminal_seen: bool
+) -> Outcome:
+    """How an exchange ended, for the one who asked.
+
+    ``status`` is what the client got (0: nothing), ``generating`` whether tokens were due (an endpoint that makes
+    them, and max_tokens not 0), ``error`` what an error object inside the answer said, and ``terminal_seen`` whether
+    the answer's own last event was passed on (``[DONE]``, ``response.completed``, ``message_stop``, or a whole JSON
+    document).
+
+    What is known first decides: a status of failure, then an error told inside a 200, then a transfer broken by
+    upstream (even behind the last event the client's library calls that an error) or by us. A client that leaves when
+    it has the last event has all it asked for.
+    """
+    refused = _refusal(finish, status)
+    if refused is not None:
+        return refused
+    if error is not None:
+        return "error_in_stream"
+    if finish is Finish.UPSTREAM_TRUNCATED:
+        return "upstream_truncated"
+    if not terminal_seen and finish in _BROKEN_OFF:
+        return _BROKEN_OFF[finish]
+    return "empty" if generating and tokens == 0 and 200 <= status < 300 else "ok"
+
+
+#: Endings that only the last event's having passed makes good. A cut is our doing: neither upstream's nor the client's.
+_BROKEN_OFF: Final[dict[Finish, Outcome]] = {Finish.CLIENT_CLOSED: "client_closed", Finish.CUT: "error"}
+
+
+def _refusal(finish: Finish, status: int) -> Outcome | None:
+    """The verdict where no answer was begun, or one that the status already calls a failure."""
+    if finish is Finish.REJECTED or 400 <= status < 500 or status == 501:
+        return "rejected"
+    if finish is Finish.UPSTREAM_UNREACHABLE or status >= 500:
+        return "error"
+    return None

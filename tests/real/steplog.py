@@ -10,6 +10,7 @@ nothing unless PREFILLWATCH_STEPLOG names a directory. Two files come to be ther
     prefill_requests, prefill_tokens, decode_requests, decode_tokens   what it carried
     itl          seconds between tokens, one for every token that this step gave to an already decoding request
     running, waiting, kv_usage, preempted    the scheduler's state after the step
+    finished     [request id, queue seconds, prefill seconds, cached tokens, preemptions] of requests that ended here
 
 `schedule.jsonl`, from the engine process, one line per step: which request got how many tokens, which no metric tells.
     scheduled_ns, done_ns   monotonic times: composed by the scheduler, and output at hand
@@ -72,6 +73,7 @@ def iteration_line(scheduler: Any, iteration: Any) -> dict[str, Any]:
     if iteration is not None:
         line["itl"] = [round(gap, 6) for gap in iteration.inter_token_latencies_iter]
         line["preempted"] = iteration.num_preempted_reqs
+        line["finished"] = [finished_request(each) for each in iteration.finished_requests]
     if (details := scheduler.iteration_details) is not None:
         line |= {
             "index": details.iteration_index,
@@ -82,6 +84,11 @@ def iteration_line(scheduler: Any, iteration: Any) -> dict[str, Any]:
             "decode_tokens": details.num_generation_tokens,
         }
     return line
+
+
+def finished_request(stats: Any) -> tuple[str, float, float, int, int]:
+    queued, prefill = round(stats.queued_time, 6), round(stats.prefill_time, 6)
+    return stats.request_id, queued, prefill, stats.num_cached_tokens, stats.num_preemptions
 
 
 def install() -> None:

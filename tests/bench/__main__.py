@@ -1,0 +1,144 @@
+"""Benchmark of the relay against other proxies and against doing nothing, all in one run.
+
+    python -m tests.bench                       every side, every figure (about 5 minutes)
+    python -m tests.bench --smoke               everything once and small, under a minute: does it still work?
+    python -m tests.bench --sides floor,nginx,prefillwatch --rounds 5 --figures load
+
+Sides are measured in turn, round after round (A B C A B C), and medians over the rounds are reported, so that a slow
+minute of the machine hits all of them. The proxy under test has core 0, the load has core 1 and goes before everything
+else there. Figures:
+
+    load      CPU (user and system) per relayed token, and the age of tokens on arrival, at 256 streams of 40 tokens/s;
+              "added" is the age less that of the direct path in the same run. Our /metrics is scraped every second.
+    step      the same with all streams' tokens sent at once, as the steps of an engine do
+    many      2,000 streams at 5 tokens/s: none may break
+    memory    memory per stream that had tokens and is silent now, with 2,000 of them
+    observer  tokens per second that the observer can account for on one core
+
+Nothing here fails because something is slow: read the ratios. It fails when streams break.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.bench import observer, report
+from tests.bench.load import Load, idle_memory, measure
+from tests.bench.programs import BenchError
+from tests.bench.sides import STARTERS, Side, running
+
+FIGURES = ("load", "step", "many", "memory", "observer")
+STANDARD = Load(streams=256, rate=40, warmup_seconds=1.5, measure_seconds=6)
+MANY = Load(streams=2000, rate=5, warmup_seconds=1.5, measure_seconds=4)
+SMOKE_SECONDS = {"warmup_seconds": 0.3, "measure_seconds": 1.0}
+
+
+def main() -> int:
+    args = parse_arguments()
+    try:
+        results = run(args)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sides", type=names_of(STARTERS), help=f"comma-separated, of {','.join(STARTERS)}; default all")
+    parser.add_argument("--figures", type=names_of(FIGURES), help=f"comma-separated, of {','.join(FIGURES)}; default all")
+    parser.add_argument("--rounds", type=int, help="how often each side has its turn (default 3)")
+    parser.add_argument("--seconds", type=float, help="measured time of each turn (default 6)")
+    parser.add_argument("--smoke", action="store_true", help="one short round of floor, nginx and prefillwatch")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures and every round to FILE")
+    args = parser.parse_args(argv)
+    args.sides = args.sides or (["direct", "floor", "nginx", "prefillwatch"] if args.smoke else list(STARTERS))
+    args.figures = args.figures or list(FIGURES)
+    args.rounds = args.rounds or (1 if args.smoke else 3)
+    return args
+
+
+def names_of(known: Sequence[str] | dict[str, Any]) -> Any:
+    def parse(text: str) -> list[str]:
+        chosen = text.split(",")
+        if unknown := [name for name in chosen if name not in known]:
+            raise argparse.ArgumentTypeError(f"no {', '.join(unknown)}; there is {', '.join(known)}")
+        return chosen
+
+    return parse
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    if len(os.sched_getaffinity(0)) < 2:
+        raise BenchError("two cores are needed, one for the proxy and one for the load")
+    results: dict[str, Any] = {"machine": report.machine()}
+    with running(args.sides) as sides:
+        for figure in [figure for figure in args.figures if figure != "observer"]:
+            results[figure] = RUNNERS[figure](sides, args)
+    if "observer" in args.figures:
+        results["observer"] = run_observer(args)
+    return results
+
+
+def sized(load: Load, args: argparse.Namespace) -> Load:
+    if args.smoke:
+        load = replace(load, streams=load.streams // 4, **SMOKE_SECONDS)
+    return replace(load, measure_seconds=args.seconds) if args.seconds else load
+
+
+def run_load(sides: list[Side], args: argparse.Namespace, load: Load = STANDARD, title: str = "evenly spread") -> Any:
+    load = sized(load, args)
+    runs = []
+    for number in range(args.rounds):
+        for side in sides:
+            runs.append(measure(side, load) | {"round": number})
+    rows = report.summarise(runs)
+    print(f"\n### {load.streams} streams × {load.rate} tokens/s, {title}; medians of {args.rounds} rounds\n", flush=True)
+    print(report.table(rows), flush=True)
+    return {"rows": rows, "runs": runs}
+
+
+def run_step(sides: list[Side], args: argparse.Namespace) -> Any:
+    return run_load(sides, args, replace(STANDARD, step=True), "all at once in steps")
+
+
+def run_many(sides: list[Side], args: argparse.Namespace) -> Any:
+    load = sized(MANY, args)
+    runs = [measure(side, load) for side in sides]
+    print(f"\n### {load.streams} concurrent streams × {load.rate} tokens/s, none broken\n", flush=True)
+    print(report.table(report.summarise(runs)), flush=True)
+    return {"rows": report.summarise(runs), "runs": runs}
+
+
+def run_memory(sides: list[Side], args: argparse.Namespace) -> Any:
+    streams = 500 if args.smoke else 2000
+    parts: dict[str, float] = {}
+    for side in sides:
+        if side.parts:
+            parts |= idle_memory(side, streams)
+    print(f"\n### memory per idle stream, {streams} of them\n", flush=True)
+    print(report.markdown(("part", "KiB per stream"), ([part, f"{size / 1024:.1f}"] for part, size in parts.items())))
+    return {"streams": streams, "bytes_per_stream": parts}
+
+
+def run_observer(args: argparse.Namespace) -> Any:
+    figures = observer.measure(seconds=2.0 if args.smoke else 10.0)
+    print("\n### observer\n\n" + report.markdown(("figure", "value"), ([k, f"{v:,.0f}"] for k, v in figures.items())))
+    return figures
+
+
+RUNNERS = {"load": run_load, "step": run_step, "many": run_many, "memory": run_memory}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Put one side under load and read what it cost: CPU per token, age of tokens on arrival, memory per stream."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.bench import procstat
+from tests.bench.programs import BenchError, program
+from tests.bench.sides import LOAD_CORE, Side
+
+
+@dataclass(frozen=True)
+class Load:
+    """N streams at `rate` tokens per second each; `step` sends all of them at once as an engine's step does."""
+
+    streams: int
+    rate: int
+    warmup_seconds: float
+    measure_seconds: float
+    step: bool = False
+    max_tokens: int = 1_000_000_000
+    hold_ms: int = 0
+
+    def arguments(self, port: int) -> list[str]:
+        pace = (self.streams, self.rate, self.max_tokens)
+        times = (self.warmup_seconds, self.measure_seconds, int(self.step), self.hold_ms)
+        return [program("client"), str(port), *map(str, pace), *map(str, times)]
+
+
+def measure(side: Side, load: Load) -> dict[str, Any]:
+    """One run: client's report, and per part of the side the CPU nanoseconds per token."""
+    with client(side, load) as process:
+        expect(process, side, "STEADY")
+        with scraping(side.admin):
+            expect(process, side, "BEGIN")
+            pace(side)
+            before = {part: procstat.cpu_ns(pids) for part, pids in side.parts.items()}
+            memory = {part: procstat.anonymous_rss_bytes(pids) for part, pids in side.parts.items()}
+            expect(process, side, "END")
+            kept = pace(side)
+            after = {part: procstat.cpu_ns(pids) for part, pids in side.parts.items()}
+        report: dict[str, Any] = json.loads(process.stdout.readline())  # type: ignore[union-attr]
+    tokens = max(report["tokens"], 1)
+    report["cpu_ns_per_token"] = {part: (after[part] - before[part]) / tokens for part in side.parts}
+    report["rss_bytes"] = memory
+    report["side"] = side.name
+    report["pace"] = kept
+    check(report, load)
+    return report
+
+
+def pace(side: Side) -> dict[str, int]:
+    """How late the upstream was at worst since the last call: what it missed cannot be held against the proxy."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{side.upstream_port}/pace", timeout=5) as answer:
+        kept: dict[str, int] = json.load(answer)
+        return kept
+
+
+@contextlib.contextmanager
+def client(side: Side, load: Load) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        load.arguments(side.port), stdout=subprocess.PIPE, text=True, preexec_fn=lambda: prefer_on(LOAD_CORE)
+    )
+    try:
+        yield process
+        process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def prefer_on(core: int) -> None:
+    os.sched_setaffinity(0, {core})
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+
+def expect(process: subprocess.Popen[str], side: Side, word: str) -> None:
+    line = process.stdout.readline().strip()  # type: ignore[union-attr]
+    if line != word:
+        raise BenchError(f"the load through {side.name} ended early: wanted {word}, got {line!r}")
+
+
+def check(report: dict[str, Any], load: Load) -> None:
+    """A run in which streams broke measured something else."""
+    if report["broken"] or (load.measure_seconds and report["alive"] != load.streams):
+        raise BenchError(f"{report['side']}: {report['broken']} of {load.streams} streams broke, {report['alive']} alive")
+
+
+@contextlib.contextmanager
+def scraping(admin: str | None, every_seconds: float = 1.0) -> Iterator[None]:
+    """Scrape our /metrics once a second meanwhile, as Prometheus would and more often."""
+    if admin is None:
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_scrape_until, args=(f"{admin}/metrics", done, every_seconds))
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _scrape_until(url: str, done: threading.Event, every_seconds: float) -> None:
+    while not done.wait(every_seconds):
+        with urllib.request.urlopen(url, timeout=10) as page:
+            page.read()
+
+
+def idle_memory(side: Side, streams: int) -> dict[str, float]:
+    """Bytes of memory per idle stream: streams that had tokens and are now silent, against the same process without."""
+    warm = Load(streams=50, rate=40, warmup_seconds=0.5, measure_seconds=0.5)
+    measure(side, warm)
+    time.sleep(2.0)
+    base = {part: procstat.anonymous_rss_bytes(pids) for part, pids in side.parts.items()}
+    silent = Load(streams, rate=20, warmup_seconds=3, measure_seconds=1, max_tokens=5, hold_ms=60_000)
+    report = measure(side, silent)
+    return {part: (report["rss_bytes"][part] - base[part]) / streams for part in side.parts}
+

@@ -1,0 +1,166 @@
+/* Holds many streams open through a proxy and measures how old every token is when it arrives.
+ *
+ *     client PORT STREAMS RATE MAX_TOKENS WARMUP_S MEASURE_S STEP HOLD_MS
+ *
+ * Prints STEADY once every stream has had a token, BEGIN and END around the measured time, so that whoever watches the
+ * proxy can read its counters at those moments, and then one line of JSON. With MEASURE_S 0 it waits for every stream's
+ * own end instead and counts the complete ones. Latencies are nanoseconds from just before the upstream's send to just
+ * after our receive, on one clock.
+ */
+#include "net.h"
+
+enum { DIGITS = 19, OPENING = 64 };
+
+enum { TAIL = 16 }; /* enough to see "data: [DONE]" and the last chunk across the end of a read */
+
+typedef struct {
+    int open, digits, tokens, done;
+    int64_t value;
+    char tail[TAIL];
+} stream;
+
+static stream streams[MAX_FD];
+static int64_t *ages;
+static size_t count, capacity, tokens;
+static int measuring, steady, alive, complete, broken, ep;
+
+static void keep(int64_t age) {
+    if (count == capacity) {
+        capacity = capacity ? 2 * capacity : 1 << 16;
+        if (!(ages = realloc(ages, capacity * sizeof *ages))) die("realloc");
+    }
+    ages[count++] = age;
+}
+
+static void token(stream *s, int64_t now) {
+    if (s->tokens++ == 0) steady++;
+    tokens++;
+    if (measuring) keep(now - s->value);
+}
+
+/* "@" and 19 digits, possibly cut by the end of a read. */
+static void scan(stream *s, const char *data, size_t size, int64_t now) {
+    for (const char *p = data, *end = data + size; p < end;) {
+        if (s->digits == 0) {
+            if (!(p = memchr(p, '@', end - p))) return;
+            p++;
+            s->digits = 1;
+            s->value = 0;
+        } else {
+            s->value = s->value * 10 + (*p++ - '0');
+            if (s->digits++ == DIGITS) {
+                token(s, now);
+                s->digits = 0;
+            }
+        }
+    }
+}
+
+static int port;
+static char request[2048];
+
+static void open_stream(void) {
+    int fd = connect_to(port);
+    streams[fd] = (stream){.open = 1};
+    watch(ep, fd, EPOLLIN);
+    if (send(fd, request, strlen(request), MSG_NOSIGNAL) < 0) die("send");
+    alive++;
+}
+
+static void close_one(int fd) {
+    stream *s = &streams[fd];
+    if (!s->open) return;
+    s->open = 0;
+    alive--;
+    if (s->done) complete++;
+    else broken++;
+    close(fd);
+}
+
+static void readable(int fd) {
+    static char buffer[TAIL + 65536];
+    stream *s = &streams[fd];
+    ssize_t got = recv(fd, buffer + TAIL, sizeof buffer - TAIL, 0);
+    int64_t now = now_ns();
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) {
+        close_one(fd);
+        return;
+    }
+    scan(s, buffer + TAIL, got, now);
+    memcpy(buffer, s->tail, TAIL);
+    memcpy(s->tail, buffer + got, TAIL);
+    if (memmem(buffer, TAIL + got, "data: [DONE]", 12)) s->done = 1;
+    if (s->done && !memcmp(s->tail + TAIL - 5, "0\r\n\r\n", 5)) close_one(fd);
+}
+
+static void turn(int64_t until) {
+    static struct epoll_event events[512];
+    int n = wait_until(ep, events, 512, until);
+    for (int i = 0; i < n; i++) readable(events[i].data.fd);
+}
+
+static void run_for(double seconds) {
+    int64_t until = now_ns() + (int64_t)(seconds * 1e9);
+    while (now_ns() < until) turn(until);
+}
+
+static void say(const char *word) {
+    puts(word);
+    fflush(stdout);
+}
+
+static int by_value(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static long long quantile(double q) {
+    return count ? (long long)ages[(size_t)(q * (count - 1))] : -1;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 9) return fprintf(stderr, "usage: client PORT STREAMS RATE MAX_TOKENS WARMUP_S MEASURE_S STEP HOLD_MS\n"), 2;
+    port = atoi(argv[1]);
+    int wanted = atoi(argv[2]);
+    double warmup = atof(argv[5]), measure = atof(argv[6]);
+    set_up_process();
+    ep = epoll_create1(0);
+    char body[1024];
+    int size = sprintf(body,
+                       "{\"model\":\"bench\",\"messages\":[{\"role\":\"user\",\"content\":\"Write a long story about a river, a bridge and "
+                       "the people who cross it every day on their way to work.\"}],\"stream\":true,\"rate\":%s,\"max_tokens\":%s,"
+                       "\"step\":%s,\"hold_ms\":%s}",
+                       argv[3], argv[4], argv[7], argv[8]);
+    sprintf(request,
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: */*\r\nUser-Agent: bench\r\nContent-Type: "
+            "application/json\r\nContent-Length: %d\r\n\r\n%s",
+            port, size, body);
+
+    /* A few at a time, so that opening is no flood; a stream counts as open once it had a token. */
+    int opened = 0;
+    int64_t limit = now_ns() + 60 * NS_PER_S;
+    while (steady < wanted) {
+        while (opened < wanted && opened - steady < OPENING) open_stream(), opened++;
+        turn(now_ns() + 100000000);
+        if (now_ns() > limit || broken) return fprintf(stderr, "%d of %d streams had a token, %d broke\n", steady, wanted, broken), 1;
+    }
+    say("STEADY");
+    run_for(warmup);
+    int64_t begun = now_ns();
+    size_t before = tokens;
+    measuring = 1;
+    say("BEGIN");
+    if (measure > 0) run_for(measure);
+    else
+        while (alive) turn(now_ns() + NS_PER_S);
+    int64_t ended = now_ns();
+    say("END");
+    size_t measured = tokens - before;
+    qsort(ages, count, sizeof *ages, by_value);
+    printf("{\"streams\":%d,\"alive\":%d,\"complete\":%d,\"broken\":%d,\"tokens\":%zu,\"all_tokens\":%zu,\"seconds\":%.3f,"
+           "\"latency_ns\":{\"p50\":%lld,\"p90\":%lld,\"p99\":%lld,\"p999\":%lld,\"max\":%lld}}\n",
+           wanted, alive, complete, broken, measured, tokens, (ended - begun) / 1e9, quantile(0.5), quantile(0.9), quantile(0.99),
+           quantile(0.999), quantile(1.0));
+    return 0;
+}

@@ -1,0 +1,82 @@
+"""From the rounds to figures: medians over rounds, added latency against the direct path, ratios against nginx."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+REFERENCE = "nginx"
+Row = dict[str, float | str | None]
+
+
+def summarise(runs: list[dict[str, Any]]) -> list[Row]:
+    """One row per part of a side, in order of first appearance: medians over the rounds."""
+    direct = medians([run for run in runs if run["side"] == "direct"])
+    rows: list[Row] = []
+    for side in dict.fromkeys(run["side"] for run in runs):
+        mine = [run for run in runs if run["side"] == side]
+        latency = medians(mine)
+        late = statistics.median(run["pace"]["latest_ns"] for run in mine) / 1e6
+        for part in list(mine[0]["cpu_ns_per_token"]) or [side]:
+            row: Row = {"part": part, "cpu_us": cpu_median(mine, part), "upstream_late_ms": late}
+            rows.append(row | added(latency, direct))
+    with_ratios(rows)
+    return rows
+
+
+def medians(runs: list[dict[str, Any]]) -> dict[str, float]:
+    if not runs:
+        return {}
+    return {q: statistics.median(run["latency_ns"][q] for run in runs) / 1e3 for q in runs[0]["latency_ns"]}
+
+
+def cpu_median(runs: list[dict[str, Any]], part: str) -> float | None:
+    values = [run["cpu_ns_per_token"][part] / 1e3 for run in runs if part in run["cpu_ns_per_token"]]
+    return statistics.median(values) if values else None
+
+
+def added(latency: dict[str, float], direct: dict[str, float]) -> Row:
+    row: Row = {f"{q}_us": latency[q] for q in ("p50", "p99", "p999")}
+    for q in ("p50", "p999"):
+        row[f"added_{q}_us"] = latency[q] - direct[q] if direct else None
+    return row
+
+
+def with_ratios(rows: list[Row]) -> None:
+    """Add `<figure>_ratio`, each figure over the reference's, where both are known."""
+    reference = next((row for row in rows if row["part"] == REFERENCE), {})
+    for row in rows:
+        for figure in ("cpu_us", "added_p50_us", "added_p999_us"):
+            mine, its = row.get(figure), reference.get(figure)
+            known = isinstance(mine, float) and isinstance(its, float) and its > 0
+            row[f"{figure}_ratio"] = mine / its if known else None
+
+
+def table(rows: list[Row]) -> str:
+    head = ("part", "CPU µs/token", "× nginx", "p50 µs", "added p50", "× nginx", "p99.9 µs", "added p99.9", "× nginx", "upstream late ms")
+    keys = ("part", "cpu_us", "cpu_us_ratio", "p50_us", "added_p50_us", "added_p50_us_ratio")
+    keys += ("p999_us", "added_p999_us", "added_p999_us_ratio", "upstream_late_ms")
+    return markdown(head, ([cell(row[key]) for key in keys] for row in rows))
+
+
+def cell(value: float | str | None) -> str:
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def markdown(head: Iterable[str], rows: Iterable[list[str]]) -> str:
+    head = list(head)
+    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]]
+    return "\n".join(lines)
+
+
+def machine() -> dict[str, str | int]:
+    """What the figures were taken on: they are worth something only as ratios, and only side by side."""
+    info = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":", 1)[1].strip() for line in info if line.startswith("model name")), "unknown")
+    cores = sum(line.startswith("processor") for line in info)
+    return {"cpu": model, "cores": cores, "kernel": platform.release(), "python": platform.python_version()}

@@ -1,0 +1,452 @@
+"""Record what a client sees of a real vLLM together with what the engine says it did, one file per workload.
+
+    .venv/bin/python tests/real/record_workload.py --list
+    .venv/bin/python tests/real/record_workload.py --out DIR [WORKLOAD ...]
+
+Six victims decode all the time; what else happens is the workload. The files are gzipped JSON lines, first a header,
+then everything in order of time; they hold sizes and times, no text. All times (`at`, `until`, `scheduled`, `done`) are
+nanoseconds since the header's `started_monotonic_ns`, on one clock (client and engine ran on one machine). Kinds:
+
+    header     workload, about, engine (version, flags, max_num_batched_tokens, block_size, kv_cache_tokens), started_unix
+    request    at: last byte handed to the kernel. id, role (victim or prompt), endpoint, stream, body_bytes, prompt_chars,
+               shared_prefix (name and characters of the text it has in common with other requests, or null), max_tokens
+    read       at: one recv of an answer. id, tokens (token events completed by it), chars (of their text), bytes (of body)
+    end        at. id, outcome (ok, error or cut), prompt_tokens, cached_tokens, completion_tokens (usage; null if none came)
+    gauges     at: the upstream's page read. running, waiting, kv_usage, preemptions (total)
+    fault      at, until, what: what was done to the server (engine_stopped, api_server_stopped)
+    step       scheduled, done: TRUTH, the engine's steps. requests [[id, tokens, kind, computed before]], kind "p" prefill,
+               "d" decode, "r" recomputed after a preemption; preempted [id]
+    iteration  at, index, elapsed_ms, prefill_tokens, decode_tokens, itl, finished, …: TRUTH as vLLM's stat logger has it;
+               see steplog.py, which writes both
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.real.client import Answer, ask
+from tests.real.engine import MODEL_NAME, Engine
+
+# Words that are one token each with a leading space, whatever the tokenizer was trained on in detail: all are frequent in
+# Python's own source.
+WORDS = "import self return def class None True False for in if not and or is else with from as raise name value".split()
+VICTIMS = 6
+LEAD_SECONDS = 3.0  # decoding alone before the first thing happens, so that there is a baseline
+
+
+@dataclass
+class Sent:
+    """A request of ours and what came back."""
+
+    id: str
+    role: str
+    body: bytes
+    prompt_chars: int
+    shared_prefix: dict[str, Any] | None
+    max_tokens: int
+    answer: Answer | None = None
+
+
+@dataclass
+class Session:
+    """One recording in the making: sends requests to the engine and keeps everything."""
+
+    engine: Engine
+    seed: int
+    sent: list[Sent] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    started_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def text(self, tokens: int) -> str:
+        return "".join(" " + self.random.choice(WORDS) for _ in range(tokens))
+
+    def victims(self, max_tokens: int, count: int = VICTIMS, prompt_tokens: int = 24) -> list[asyncio.Task[None]]:
+        return [self.send(f"v{i}", "victim", self.text(prompt_tokens), max_tokens) for i in range(count)]
+
+    def prompt(self, tokens: int, max_tokens: int = 8, **more: Any) -> asyncio.Task[None]:
+        number = sum(each.role == "prompt" for each in self.sent)
+        return self.send(f"p{number}", "prompt", self.text(tokens), max_tokens, **more)
+
+    def send(
+        self,
+        id: str,
+        role: str,
+        text: str,
+        max_tokens: int,
+        shared: tuple[str, str] | None = None,
+        **extra: Any,
+    ) -> asyncio.Task[None]:
+        """Start one streaming chat; `shared` is the name and the text of a prefix that other requests have too."""
+        content = (shared[1] if shared else "") + text
+        body = json.dumps(chat(content, max_tokens) | extra).encode()
+        prefix = {"name": shared[0], "chars": len(shared[1])} if shared else None
+        sent = Sent(id, role, body, len(content), prefix, max_tokens)
+        self.sent.append(sent)
+        task = asyncio.create_task(self._exchange(sent))
+        self.tasks.append(task)
+        return task
+
+    async def _exchange(self, sent: Sent) -> None:
+        headers = {"X-Request-Id": sent.id}
+        sent.answer = await ask(
+            self.engine.port, "/v1/chat/completions", sent.body, headers, leave=self.over, limit_seconds=170
+        )
+
+    async def fault(self, what: str, pid: int, seconds: float) -> None:
+        """Stop a process of the server for a while."""
+        at = time.monotonic_ns()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.events.append({"kind": "fault", "at": at, "until": time.monotonic_ns(), "what": what})
+
+    async def watch_gauges(self) -> None:
+        while True:
+            answer = await ask(self.engine.port, "/metrics", limit_seconds=60)
+            self.events.append({"kind": "gauges", "at": answer.ended_ns} | gauges(answer.body.decode()))
+            await asyncio.sleep(1.0)
+
+
+def chat(content: str, max_tokens: int) -> dict[str, Any]:
+    return {
+        "model": MODEL_NAME,
+        "messages": [{"role": "user", "content": content}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def gauges(page: str) -> dict[str, float]:
+    names = {
+        "vllm:num_requests_running": "running",
+        "vllm:num_requests_waiting": "waiting",
+        "vllm:kv_cache_usage_perc": "kv_usage",
+        "vllm:num_preemptions_total": "preemptions",
+    }
+    found: dict[str, float] = {}
+    for line in page.splitlines():
+        name = line.split("{", 1)[0]
+        if name in names:
+            found[names[name]] = float(line.rsplit(" ", 1)[1])
+    return found
+
+
+# --- the workloads -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What happens while six victims decode. `flags` go to vLLM in addition; workloads with the same flags share a server."""
+
+    about: str
+    drive: Callable[[Session], Awaitable[None]]
+    flags: tuple[str, ...] = ()
+
+
+async def single_prompts(session: Session) -> None:
+    for _ in range(4):
+        session.prompt(2500)
+        await asyncio.sleep(7)
+
+
+async def twelve_at_once(session: Session) -> None:
+    for tokens in (400, 2700, 1200, 2700, 5000, 800, 2700, 3500, 300, 2700, 1800, 2700):
+        session.prompt(tokens)
+    await asyncio.sleep(26)
+
+
+async def short_prompts(session: Session) -> None:
+    for _ in range(80):
+        session.prompt(300)
+        await asyncio.sleep(0.25)
+
+
+async def shared_prefixes(session: Session) -> None:
+    document = session.text(5000)
+    for _ in range(8):
+        session.prompt(600, shared=("document", document))
+        await asyncio.sleep(3.5)
+
+
+async def engine_stopped(session: Session) -> None:
+    for seconds in (0.6, 1.5, 2.5):
+        await session.fault("engine_stopped", session.engine.core_pid(), seconds)
+        await asyncio.sleep(4)
+
+
+async def engine_stopped_with_prompt(session: Session) -> None:
+    for seconds in (0.6, 1.5, 2.5, 1.0):
+        session.prompt(300)
+        await asyncio.sleep(0.02)
+        await session.fault("engine_stopped", session.engine.core_pid(), seconds)
+        await asyncio.sleep(4)
+
+
+async def frontend_stopped(session: Session) -> None:
+    for seconds in (0.6, 1.5, 2.5):
+        await session.fault("api_server_stopped", session.engine.process.pid, seconds)
+        await asyncio.sleep(4)
+
+
+async def first_logprobs(session: Session) -> None:
+    session.prompt(25)
+    session.prompt(25, logprobs=True, top_logprobs=2)
+    await asyncio.sleep(0.03)
+    session.prompt(25)
+    await asyncio.sleep(16)
+
+
+async def preemption(session: Session) -> None:
+    """Nothing more to do: the victims grow until they no longer fit."""
+
+
+async def mixed_sizes(session: Session) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        tokens = session.random.choices((30, 300, 1200, 2700, 6000), (8, 4, 2, 2, 1))[0]
+        session.prompt(tokens, max_tokens=session.random.choice((8, 30, 100)))
+        await asyncio.sleep(session.random.expovariate(1.2))
+    await asyncio.sleep(6)
+
+
+async def nobody_decoding(session: Session) -> None:
+    for tokens in (2500, 300, 5000):
+        session.prompt(tokens, max_tokens=1)
+        await asyncio.sleep(4)
+    for tokens in (2500, 30, 1500, 700, 30):
+        session.prompt(tokens, max_tokens=1)
+    await asyncio.sleep(8)
+
+
+async def quiet(session: Session) -> None:
+    await asyncio.sleep(10)
+
+
+NO_CHUNKS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens=16384")
+FEW_BLOCKS = ("--num-gpu-blocks-override=18", "--max-model-len=2048")
+WORKLOADS = {
+    "first-logprobs": Workload("the first request for logprobs makes the engine compile; 25-token prompts", first_logprobs),
+    "quiet": Workload("nothing but six victims", quiet),
+    "single-2500": Workload("one 2,500-token prompt every 7 s", single_prompts),
+    "twelve-at-once": Workload("twelve prompts of 300 to 5,000 tokens at once", twelve_at_once),
+    "short-300": Workload("300-token prompts, four a second", short_prompts),
+    "shared-prefix": Workload("5,600-token prompts of which 5,000 are the same", shared_prefixes),
+    "engine-stopped": Workload("the engine process is stopped three times, no prompt in flight", engine_stopped),
+    "engine-stopped-300": Workload("the engine is stopped with a 300-token prompt in flight", engine_stopped_with_prompt),
+    "frontend-stopped": Workload("the API server is stopped three times, the engine goes on", frontend_stopped),
+    "mixed": Workload("prompts of 30 to 6,000 tokens at random", mixed_sizes),
+    "nobody-decoding": Workload("prompts with one token of answer, no victims", nobody_decoding),
+    "preemption": Workload("a KV cache too small for six victims", preemption, FEW_BLOCKS),
+    "twelve-unchunked": Workload("twelve prompts at once, chunked prefill off", twelve_at_once, NO_CHUNKS),
+    "single-unchunked": Workload("one 2,500-token prompt every 7 s, chunked prefill off", single_prompts, NO_CHUNKS),
+}
+WITHOUT_VICTIMS = {"nobody-decoding"}
+VICTIM_TOKENS = {"preemption": 700}  # they end by themselves; all others are cut when the recording is over
+
+
+async def record(engine: Engine, name: str, seed: int) -> Session:
+    session = Session(engine, seed)
+    session.started_ns = time.monotonic_ns()
+    watcher = asyncio.create_task(session.watch_gauges())
+    victims = [] if name in WITHOUT_VICTIMS else session.victims(VICTIM_TOKENS.get(name, 14_000))
+    await asyncio.sleep(LEAD_SECONDS)
+    await WORKLOADS[name].drive(session)
+    prompts = [task for task in session.tasks if task not in victims]
+    if awaited := prompts or (victims if name in VICTIM_TOKENS else []):
+        await asyncio.wait(awaited, timeout=60)
+    await asyncio.sleep(1.0)
+    session.over.set()
+    await asyncio.gather(*session.tasks)
+    watcher.cancel()
+    return session
+
+
+# --- the file ------------------------------------------------------------------------------------------------------------
+
+
+def write_recording(path: Path, name: str, session: Session, header: dict[str, Any]) -> None:
+    start = session.started_ns
+    lines = [*request_lines(session), *session.events, *truth_lines(session)]
+    for line in lines:
+        for key in ("at", "until", "scheduled", "done"):
+            if key in line:
+                line[key] -= start
+    lines.sort(key=lambda line: line["at"] if "at" in line else line["done"])
+    # No name and no time in the gzip header: the same recording is the same file.
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
+        for line in [header, *(line for line in lines if line.get("at", 0) >= 0)]:
+            packed.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+
+def request_lines(session: Session) -> Iterator[dict[str, Any]]:
+    for sent in session.sent:
+        answer = sent.answer
+        if answer is None:
+            raise SystemExit(f"request {sent.id} has no answer; the recording is worthless")
+        yield {
+            "kind": "request",
+            "at": answer.sent_ns,
+            "id": sent.id,
+            "role": sent.role,
+            "endpoint": "chat",
+            "stream": True,
+            "body_bytes": len(sent.body),
+            "prompt_chars": sent.prompt_chars,
+            "shared_prefix": sent.shared_prefix,
+            "max_tokens": sent.max_tokens,
+        }
+        yield from read_lines(sent.id, answer)
+        yield end_line(sent.id, answer)
+
+
+def read_lines(id: str, answer: Answer) -> Iterator[dict[str, Any]]:
+    texts: dict[int, list[str]] = {}
+    for read, event in answer.timed_events():
+        texts.setdefault(read.at_ns, []).extend(filter(None, map(delta_text, event.get("choices") or ())))
+    for read in answer.reads:
+        found = texts.get(read.at_ns, [])
+        chars = sum(map(len, found))
+        yield {"kind": "read", "at": read.at_ns, "id": id, "tokens": len(found), "chars": chars, "bytes": len(read.body)}
+
+
+def delta_text(choice: dict[str, Any]) -> str:
+    text: str = choice["delta"].get("content") or ""
+    return text
+
+
+def end_line(id: str, answer: Answer) -> dict[str, Any]:
+    usage = next((event["usage"] for event in reversed(answer.events()) if event.get("usage")), {})
+    return {
+        "kind": "end",
+        "at": answer.ended_ns,
+        "id": id,
+        "outcome": "error" if answer.status != 200 else "ok" if answer.complete else "cut",
+        "prompt_tokens": usage.get("prompt_tokens"),
+        "cached_tokens": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        "completion_tokens": usage.get("completion_tokens"),
+    }
+
+
+def truth_lines(session: Session) -> Iterator[dict[str, Any]]:
+    names = {sent.id for sent in session.sent}
+    for line in json_lines(session.engine.log_dir / "schedule.jsonl"):
+        if line["scheduled_ns"] >= session.started_ns:
+            requests = [[own_id(id, names), *rest] for id, *rest in line["requests"]]
+            preempted = [own_id(id, names) for id in line["preempted"]]
+            times = {"scheduled": line["scheduled_ns"], "done": line["done_ns"]}
+            yield {"kind": "step"} | times | {"requests": requests, "preempted": preempted}
+    for line in json_lines(session.engine.log_dir / "iterations.jsonl"):
+        if line["at_ns"] >= session.started_ns:
+            line["finished"] = [[own_id(id, names), *rest] for id, *rest in line.get("finished", ())]
+            yield {"kind": "iteration", "at": line.pop("at_ns")} | line
+
+
+def own_id(engine_id: str, names: Iterable[str]) -> str:
+    """vLLM makes `chatcmpl-<X-Request-Id>-<random>` of our id."""
+    own = engine_id.removeprefix("chatcmpl-").rsplit("-", 1)[0]
+    return own if own in names else engine_id.removeprefix("chatcmpl-")
+
+
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def engine_facts(engine: Engine) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{engine.url}/metrics", timeout=30) as page:
+        line = next(line for line in page.read().decode().splitlines() if line.startswith("vllm:cache_config_info{"))
+    labels = dict(pair.split("=", 1) for pair in line[line.index("{") + 1 : line.rindex("}")].split(",") if "=" in pair)
+    with urllib.request.urlopen(f"{engine.url}/version", timeout=30) as page:
+        version = json.loads(page.read())["version"]
+    block, blocks = (int(labels[name].strip('"')) for name in ("block_size", "num_gpu_blocks"))
+    budget = next((flag.split("=")[1] for flag in engine.flags if flag.startswith("--max-num-batched-tokens=")), "2048")
+    return {
+        "version": version,
+        "flags": list(engine.flags),
+        "max_num_batched_tokens": int(budget),
+        "chunked_prefill": "--no-enable-chunked-prefill" not in engine.flags,
+        "block_size": block,
+        "kv_cache_tokens": block * blocks,
+    }
+
+
+async def warm_up(engine: Engine) -> None:
+    session = Session(engine, seed=1)
+    for tokens in (3000, 100):
+        await session.send(f"warm{tokens}", "warm", session.text(tokens), 20)
+
+
+def record_all(names: list[str], out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    by_flags: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        by_flags.setdefault(WORKLOADS[name].flags, []).append(name)
+    for flags, group in by_flags.items():
+        with tempfile.TemporaryDirectory() as logs, Engine(Path(logs), flags) as engine:
+            asyncio.run(warm_up(engine))
+            facts = engine_facts(engine)
+            for name in group:
+                record_one(engine, name, facts, out)
+
+
+def record_one(engine: Engine, name: str, facts: dict[str, Any], out: Path) -> None:
+    started_unix = time.time()
+    session = asyncio.run(record(engine, name, seed=len(name)))
+    header = {
+        "kind": "header",
+        "format": 1,
+        "workload": name,
+        "about": WORKLOADS[name].about,
+        "engine": facts,
+        "started_unix": round(started_unix, 3),
+        "started_monotonic_ns": session.started_ns,
+    }
+    path = out / f"{name}.jsonl.gz"
+    write_recording(path, name, session, header)
+    print(f"{path}: {path.stat().st_size // 1024} KiB", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="name the workloads and stop")
+    parser.add_argument("--out", type=Path, default=Path("tests/data/recordings"), help="folder for the recordings")
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="which to record; all if none is named")
+    args = parser.parse_args()
+    if args.list:
+        for name, workload in WORKLOADS.items():
+            print(f"{name:20} {workload.about}")
+        return
+    if unknown := set(args.workloads) - set(WORKLOADS):
+        parser.error(f"no workload named {', '.join(sorted(unknown))}; --list names them")
+    record_all(args.workloads or list(WORKLOADS), args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -49,7 +49,6 @@ class ModelNames:
     def serve(self, names: Iterable[str]) -> None:
         """What upstream serves now, the base model first. Replaces what it served before."""
         self._served = dict.fromkeys(filter(_fits, names))
-        self._answered.clear()
 
     def answered(self, name: str) -> None:
         """Upstream answered a request for this name with success. Counts only while its list is not known."""

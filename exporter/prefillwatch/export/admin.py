@@ -60,7 +60,7 @@ class AdminView(Protocol):
 
 def create_app(view: AdminView) -> Starlette:
     admin = _Admin(view)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/metrics", admin.metrics),
             Route("/healthz", admin.healthz),
@@ -72,6 +72,8 @@ def create_app(view: AdminView) -> Starlette:
         middleware=[Middleware(_SecurityHeaders)],
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 class _Admin:

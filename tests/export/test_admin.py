@@ -1,0 +1,306 @@
+"""The admin server: in memory where it is about answers, over sockets where it is about HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from prefillwatch.export import admin, table
+from prefillwatch.export.admin import accepts_gzip, create_app, serve_admin
+from prefillwatch.export.landing import landing_page
+from prefillwatch.export.registry import Registry, Snapshot
+
+
+class View:
+    """A view with a little in it."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.registry.gauge(table.UP).set((), 1)
+        self.not_ready = ""
+        self.asked: list[int] = []
+
+    def snapshot(self) -> Snapshot:
+        return self.registry.snapshot()
+
+    def state(self) -> dict[str, Any]:
+        return {"streams": [], "processes": [{"role": "observer", "pid": 7}], "gap": float("nan")}
+
+    def incidents(self, limit: int) -> list[dict[str, Any]]:
+        self.asked.append(limit)
+        return [{"id": str(number), "kind": "freeze"} for number in range(3)][:limit]
+
+    def ready(self) -> tuple[bool, str]:
+        return not self.not_ready, self.not_ready
+
+    def page(self) -> bytes:
+        return landing_page(self.snapshot(), *self.ready())
+
+
+def ask(view: View, path: str, method: str = "GET", **headers: str) -> httpx.Response:
+    async def go() -> httpx.Response:
+        transport = httpx.ASGITransport(create_app(view), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
+            return await client.request(method, path, headers={"Accept-Encoding": "identity", **headers})
+
+    return asyncio.run(go())
+
+
+# --- Metrics
+
+
+def test_metrics_in_the_format_of_prometheus() -> None:
+    answer = ask(View(), "/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    assert families["prefillwatch_up"].samples[0].value == 1.0
+
+
+def test_metrics_as_openmetrics_when_asked() -> None:
+    answer = ask(View(), "/metrics", Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.endswith("# EOF\n")
+    assert "Accept" in answer.headers["vary"]
+
+
+def test_metrics_compressed_when_asked() -> None:
+    answer = ask(View(), "/metrics", **{"Accept-Encoding": "deflate, gzip;q=0.5"})
+    assert answer.headers["content-encoding"] == "gzip"
+    assert "prefillwatch_up 1.0" in answer.text
+    assert "content-encoding" not in ask(View(), "/metrics").headers
+
+
+@pytest.mark.parametrize(
+    ("header", "accepted"),
+    [
+        ("gzip", True),
+        ("GZIP", True),
+        ("br, gzip;q=0.1", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000", False),
+        ("gzip;q=x", False),
+        ("identity", False),
+        ("", False),
+        ("xgzip", False),
+    ],
+)
+def test_compression_is_negotiated(header: str, accepted: bool) -> None:
+    assert accepts_gzip(header) is accepted
+
+
+def test_rendering_happens_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    render = admin.render
+
+    def watched(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
+        threads.append(threading.get_ident())
+        return render(snapshot, accept)
+
+    monkeypatch.setattr(admin, "render", watched)
+    ask(View(), "/metrics")
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
+
+
+# --- Health
+
+
+def test_health_tells_of_the_process_only() -> None:
+    view = View()
+    view.not_ready = "upstream does not answer"
+    assert ask(view, "/healthz").json() == {"status": "ok"}
+
+
+def test_readiness_gives_the_reason() -> None:
+    view = View()
+    assert ask(view, "/readyz").json() == {"ready": True}
+    view.not_ready = "draining"
+    answer = ask(view, "/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"ready": False, "reason": "draining"}
+
+
+# --- API
+
+
+def test_state_is_json_without_nan() -> None:
+    answer = ask(View(), "/api/state")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["processes"] == [{"role": "observer", "pid": 7}]
+    assert answer.json()["gap"] is None
+
+
+def test_incidents_take_a_limit() -> None:
+    view = View()
+    assert [incident["id"] for incident in ask(view, "/api/incidents?limit=2").json()] == ["0", "1"]
+    assert len(ask(view, "/api/incidents").json()) == 3
+    assert view.asked == [2, 100]
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "1001", "ten", "", "1.5", "٣", "9" * 5000, "1e2", " 1"])
+def test_a_bad_limit_is_refused_by_name(limit: str) -> None:
+    view = View()
+    answer = ask(view, str(httpx.URL("/api/incidents", params={"limit": limit})))
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("limit must be a whole number from 1 to 1000, not ")
+    assert len(answer.content) < 200
+    assert view.asked == []
+
+
+# --- Everything else
+
+
+def test_the_page_is_html() -> None:
+    answer = ask(View(), "/")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "<h1>prefillwatch</h1>" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/api", "/..%2fetc/passwd"])
+def test_unknown_paths_are_404_in_json(path: str) -> None:
+    answer = ask(View(), path)
+    assert answer.status_code == 404
+    assert answer.json()["error"].startswith("nothing is served at /")
+
+
+def test_other_methods_are_refused() -> None:
+    answer = ask(View(), "/metrics", "POST")
+    assert answer.status_code == 405
+    assert "GET" in answer.headers["allow"]
+
+
+def test_a_fault_of_ours_tells_nothing_about_itself() -> None:
+    class Faulty(View):
+        def state(self) -> dict[str, Any]:
+            raise RuntimeError("something secret")
+
+    answer = ask(Faulty(), "/api/state")
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/state", "/nothing"])
+def test_every_answer_is_guarded_and_none_invites_other_sites(path: str) -> None:
+    headers = ask(View(), path, Origin="http://evil.example").headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    assert headers["cache-control"] == "no-store"
+    assert not [name for name in headers if name.startswith("access-control-")]
+
+
+# --- Over sockets
+
+
+def serving(client: Callable[[int, asyncio.Event], Coroutine[Any, Any, None]], view: View | None = None) -> None:
+    """Run the admin server on a free port and a client beside it, in one event loop."""
+
+    async def go() -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        stop = asyncio.Event()
+        server = asyncio.create_task(serve_admin(create_app(view or View()), [listener], stop))
+        try:
+            await client(listener.getsockname()[1], stop)
+        finally:
+            stop.set()
+            await asyncio.wait_for(server, 10)
+
+    asyncio.run(go())
+
+
+async def raw(port: int, request: str) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request.replace("\n", "\r\n").encode())
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+def test_head_has_the_headers_and_no_body() -> None:
+    async def client(port: int, _: asyncio.Event) -> None:
+        for path in ("/metrics", "/", "/healthz"):
+            answer = await raw(port, f"HEAD {path} HTTP/1.1\nHost: a\nConnection: close\n\n")
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ")
+            assert b"content-length: 0" not in head.lower()
+            assert body == b""
+
+    serving(client)
+
+
+def test_compressed_metrics_over_a_socket() -> None:
+    async def client(port: int, _: asyncio.Event) -> None:
+        answer = await raw(port, "GET /metrics HTTP/1.1\nHost: a\nAccept-Encoding: gzip\nConnection: close\n\n")
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b"content-encoding: gzip" in head.lower()
+        assert b"prefillwatch_up 1.0\n" in gzip.decompress(body)
+        assert b"server:" not in head.lower()
+
+    serving(client)
+
+
+def test_many_scrapes_at_once_are_all_answered() -> None:
+    async def client(port: int, _: asyncio.Event) -> None:
+        request = "GET /metrics HTTP/1.1\nHost: a\nConnection: close\n\n"
+        answers = await asyncio.gather(*(raw(port, request) for _ in range(20)))
+        assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+
+    serving(client)
+
+
+def test_garbage_is_answered_with_400_and_the_server_lives_on() -> None:
+    async def client(port: int, _: asyncio.Event) -> None:
+        assert b" 400 " in await raw(port, "THIS IS NOT HTTP\n\n")
+        assert b" 200 " in await raw(port, "GET /healthz HTTP/1.1\nHost: a\nConnection: close\n\n")
+
+    serving(client)
+
+
+def test_serving_leaves_signals_alone_and_logs_no_requests(caplog: pytest.LogCaptureFixture) -> None:
+    async def client(port: int, _: asyncio.Event) -> None:
+        before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        await raw(port, "GET /metrics?key=marker HTTP/1.1\nHost: a\nConnection: close\n\n")
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+    with caplog.at_level(logging.INFO, "uvicorn.access"):
+        serving(client)
+    assert "marker" not in caplog.text
+
+
+def test_an_open_idle_connection_does_not_hold_up_the_end() -> None:
+    async def client(port: int, stop: asyncio.Event) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        stop.set()
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+        await writer.wait_closed()
+
+    serving(client)
+
+
+def test_cancelling_ends_it_and_closes_the_sockets() -> None:
+    async def go() -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        task = asyncio.create_task(serve_admin(create_app(View()), [listener]))
+        await raw(port, "GET /healthz HTTP/1.1\nHost: a\nConnection: close\n\n")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+    asyncio.run(go())

@@ -34,7 +34,9 @@ def measure(streams: int, batch: int, steps: int) -> dict[str, float]:
         times, events = [now + i * 1000 for i in range(len(part))], [1] * len(part)
         gaps = book.tokens
         found = timed("gaps", lambda: gaps(part, times, events))
-        timed("baselines", lambda: book.note_clear(found.slot, found.seconds / found.events))
+        timed(
+            "baselines", lambda: book.note_clear(found.slot, found.seconds / found.events, found.model, found.start_ns)
+        )
         timed("windows", lambda: windows.add_many(found.seconds, now))
 
     for step in range(steps):

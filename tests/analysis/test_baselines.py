@@ -10,7 +10,9 @@ from prefillwatch.analysis.baselines import Baselines, lower_median
 
 def note(baselines, slots, gaps, model=0):
     slots = np.asarray(slots, dtype=np.int64)
-    baselines.note(slots, np.full(len(slots), model), np.asarray(gaps, dtype=np.float64))
+    gaps = np.asarray(gaps, dtype=np.float64)
+    baselines.note_slots(slots, gaps)
+    baselines.note_models(np.full(len(slots), model), gaps)
 
 
 def fresh(slots=1):
@@ -83,9 +85,9 @@ def test_one_crowded_batch_does_not_turn_the_model():
 
 
 def test_models_are_kept_apart():
-    baselines = fresh(4)
-    slots, models = np.array([0, 1, 2, 3] * 3), np.array([0, 1, 0, 1] * 3)
-    baselines.note(slots, models, np.where(models == 0, 0.01, 0.05))
+    baselines = fresh()
+    models = np.array([0, 1, 0, 1] * 3)
+    baselines.note_models(models, np.where(models == 0, 0.01, 0.05))
     assert baselines.of_model(0) == pytest.approx(0.01)
     assert baselines.of_model(1) == pytest.approx(0.05)
     assert baselines.of_model(2) is None

@@ -299,6 +299,28 @@ def test_a_young_stream_has_the_baseline_of_its_model():
     assert book.model_baseline(0) == pytest.approx(0.021)
 
 
+def test_a_verdict_that_comes_late_is_not_charged_to_the_new_owner_of_the_slot():
+    book = GapBook()
+    a = book.open(0)
+    read(book, *((a, 20 * i, 1) for i in range(10)))
+    book.close(a)
+    late = {"models": [0] * 9, "start_ns": [20 * i * MS for i in range(9)]}
+
+    book.note_clear([a] * 9, [0.02] * 9, **late)  # nobody owns the slot
+    assert book.model_baseline(0) == pytest.approx(0.02)
+
+    assert book.open(1) == a
+    book.note_clear([a] * 9, [0.02] * 9, **late)  # the new owner has no token yet
+    assert book.baseline(a) is None
+    read(book, *((a, 1000 + 50 * i, 1) for i in range(7)))
+    book.note_clear([a] * 9, [0.02] * 9, **late)
+    assert book.baseline(a) is None
+    assert book.model_baseline(1) is None
+
+    book.note_clear([a] * 6, [0.05] * 6, [1] * 6, [(1000 + 50 * i) * MS for i in range(6)])
+    assert book.baseline(a) == pytest.approx(0.05)
+
+
 def test_a_model_whose_number_goes_to_another_is_forgotten():
     book = GapBook()
     a = book.open(0)

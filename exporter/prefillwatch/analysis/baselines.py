@@ -72,13 +72,17 @@ class Baselines:
             self._noted = np.concatenate([self._noted, np.zeros_like(self._noted)])
         self._noted[slot] = 0
 
-    def note(self, slot: Ints, model: Ints, gaps: Floats) -> None:
+    def note_slots(self, slot: Ints, gaps: Floats) -> None:
+        """Clear gaps per token of slots, in order of time within each slot."""
         if (slot[1:] < slot[:-1]).any():
             order = np.argsort(slot, kind="stable")
-            slot, model, gaps = slot[order], model[order], gaps[order]
+            slot, gaps = slot[order], gaps[order]
         place = self._noted[slot] + _rank_in_run(slot)
         self._rings[slot, place % self.KEPT] = gaps
         np.add.at(self._noted, slot, 1)
+
+    def note_models(self, model: Ints, gaps: Floats) -> None:
+        """Clear gaps per token by the model they are of; at least one."""
         if (model == model[0]).all():
             self._sample(int(model[0]), gaps)
         else:

@@ -234,11 +234,28 @@ class GapBook:
             return None
         return sum((t.last_ns or 0) - (t.first_ns or 0) for t in totals) / _NS / steps
 
-    def note_clear(self, slots: npt.ArrayLike, gap_per_token: npt.ArrayLike) -> None:
-        """Clear gaps per token, in seconds: gaps during which no prefill was in service. In order of time per slot."""
+    def note_clear(
+        self,
+        slots: npt.ArrayLike,
+        gap_per_token: npt.ArrayLike,
+        models: npt.ArrayLike | None = None,
+        start_ns: npt.ArrayLike | None = None,
+    ) -> None:
+        """Clear gaps per token, in seconds: gaps during which no prefill was in service. In order of time per slot.
+
+        A verdict may come after the slot was closed and given to another sequence. With ``models`` and ``start_ns``
+        of the gaps, such a gap counts for the model it was of and not for the slot's new owner.
+        """
         slot = np.asarray(slots, dtype=np.int64)
-        if slot.size:
-            self._baselines.note(slot, self._model[slot], np.asarray(gap_per_token, dtype=np.float64))
+        if not slot.size:
+            return
+        gaps = np.asarray(gap_per_token, dtype=np.float64)
+        self._baselines.note_models(self._model[slot] if models is None else np.asarray(models, dtype=np.int64), gaps)
+        if start_ns is not None:
+            first_ns = self._first_ns[slot]
+            own = self._open[slot] & (first_ns != _NEVER) & (np.asarray(start_ns, dtype=np.int64) >= first_ns)
+            slot, gaps = slot[own], gaps[own]
+        self._baselines.note_slots(slot, gaps)
 
     def baseline(self, slot: int) -> float | None:
         """Seconds per token of this sequence when undisturbed, else of its model; None while neither is known."""

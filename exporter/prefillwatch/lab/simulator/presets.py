@@ -47,6 +47,9 @@ _SMALL = CostModel(
     per_prefill_token=0.5 * MICROSECOND,
 )
 
+# Steps take 25 ms whatever rides in them: a steady source of tokens for measuring what stands behind it.
+_STEADY = CostModel(base=25.0 * MILLISECOND, per_sequence=0.0, per_prefill_token=0.0)
+
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         preset.name: preset
@@ -65,6 +68,15 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 _ARTICLE,
                 max_model_len=4096,
                 num_gpu_blocks=513,
+            ),
+            Preset(
+                "steady",
+                "40 tokens/s for each of up to 2,048 streams, whatever the prompts: a source of load for benchmarks",
+                "sim-steady",
+                _STEADY,
+                max_num_batched_tokens=8192,
+                max_num_seqs=2048,
+                num_gpu_blocks=262144,
             ),
         )
     }

@@ -32,7 +32,8 @@ def with_usage(index: int) -> bytes:
 def with_logprobs(index: int) -> bytes:
     word = WORDS[index % len(WORDS)]
     entry = f'{{"token":"{word}","logprob":-{index / 977:.6f},"bytes":null,"top_logprobs":[]}}'
-    return f'{HEAD % 0}{word}"}},"logprobs":{{"content":[{entry}]}},"finish_reason":null,"token_ids":null}}]}}\n\n'.encode()
+    rest = f'"logprobs":{{"content":[{entry}]}},"finish_reason":null,"token_ids":null}}]}}'
+    return f'{HEAD % 0}{word}"}},{rest}\n\n'.encode()
 
 
 def response_delta(index: int) -> bytes:
@@ -79,7 +80,7 @@ def measure(name: str, events: int) -> str:
     endpoint, per_read, make, templates = SHAPES[name]
     data = list(reads(make, events // per_read))
     best = float("inf")
-    for _ in range(5):
+    for _ in range(15):
         reader = AnswerReader(endpoint, "text/event-stream", templates=templates)
         feed = reader.feed
         start = time.perf_counter()
@@ -99,7 +100,7 @@ def first_token_cost(rounds: int = 2000) -> str:
 
 
 if __name__ == "__main__":
-    events = int(sys.argv[1]) if len(sys.argv) > 1 else 60_000
+    events = int(sys.argv[1]) if len(sys.argv) > 1 else 12_000
     for shape in SHAPES:
         print(measure(shape, events))
     print(first_token_cost())

@@ -24,6 +24,7 @@ MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 #: What one read of a compressed answer may inflate to.
 MAX_INFLATED_BYTES: Final = 8 * 1024 * 1024
 
+_DONE: Final = b"[DONE]"
 _MAX_TEMPLATES: Final = 8
 _MAX_LESSONS: Final = 16
 
@@ -83,10 +84,10 @@ class AnswerReader(AnswerFacts):
         self._document: list[bytes] = []
         self._document_size = 0
         self._unparsed: dict[str, int] = {}
-        self._inflater: Inflater = Identity()
+        self._inflater: Inflater | None = None
         if content_encoding:
             self._announce(content_encoding)
-        self._lessons = _MAX_LESSONS if templates and content_encoding in ("", "identity") else 0
+        self._lessons = _MAX_LESSONS if templates else 0
         self._templates: list[Template] = []
         self._idle = False  # between events, so that a template may be tried
         # The newest constant template of choice 0, spread out for the usual read.
@@ -129,7 +130,7 @@ class AnswerReader(AnswerFacts):
         return self._feed(data)
 
     def finish(self) -> None:
-        """The answer is over: read what only its end makes readable."""
+        """The answer is over: read what only its end makes readable. Token events come from `feed` alone."""
         self._begin_read()
         if self._read_document is not None and self._document:
             document = b"".join(self._document)
@@ -139,52 +140,65 @@ class AnswerReader(AnswerFacts):
             except UnreadableError as error:
                 self._count(error.reason)
         elif self._read_event is not None:
-            for name, payload in self._parser.finish():
-                self._event(name, payload)
+            self._finish_events(self._read_event)
 
     def hole(self) -> None:
         """Bytes of the answer were lost here. What follows is still read, but counts are lower bounds from now on."""
         self._lose()
         self._idle = False
-        if self._read_event is not None and isinstance(self._inflater, Identity):
+        if self._read_event is not None and self._inflater is None:
             self._parser.resync()
-        else:
+        elif self._read_event is not None or self._read_document is not None:
             self._stop("hole")
+
+    def _finish_events(self, read_event: EventReader) -> None:
+        # A last event without its blank line counts for nothing, but usage or [DONE] in it are worth knowing.
+        token_events = self.token_events
+        for name, payload in self._parser.finish():
+            if payload.strip() == _DONE:
+                self.finished = True
+                continue
+            with contextlib.suppress(UnreadableError):
+                read_event(name, payload, self)
+        self.token_events = token_events
+        self._begin_read()
 
     def _announce(self, content_encoding: str) -> None:
         try:
-            self._inflater = inflater_for(content_encoding, MAX_INFLATED_BYTES)
+            inflater = inflater_for(content_encoding, MAX_INFLATED_BYTES)
+            self._inflater = None if isinstance(inflater, Identity) else inflater
         except InflateError:
             self._stop("encoding")
 
     def _feed(self, data: bytes) -> int:
         self._begin_read()
-        if not isinstance(self._inflater, Identity):
-            data = self._inflate(data)
+        if self._inflater is not None:
+            data = self._inflate(self._inflater, data)
+        if self._idle and self._templates:
+            data = self._skim(data)
+            if not data:
+                return self._events_in_read
         if self._read_event is not None:
             self._feed_events(data)
         elif self._read_document is not None:
             self._keep(data)
         return self._events_in_read
 
-    def _inflate(self, data: bytes) -> bytes:
+    def _inflate(self, inflater: Inflater, data: bytes) -> bytes:
         try:
-            return self._inflater.feed(data)
+            return inflater.feed(data)
         except InflateError:
             self._stop("encoding")
             return b""
 
     def _feed_events(self, data: bytes) -> None:
-        rest = self._skim(data) if self._idle and self._templates else data
-        if not rest:
-            return
         events_before = self.token_events
         was_idle = self._idle
-        for name, payload in self._parser.feed(rest):
+        for name, payload in self._parser.feed(data):
             self._event(name, payload)
         self._idle = self._parser.idle
         if self._lessons and self._idle and self.token_events > events_before:
-            self._learn(rest, was_idle)
+            self._learn(data, was_idle)
 
     def _skim(self, data: bytes) -> bytes:
         """Take the events at the front that have a known shape; what is left."""
@@ -209,9 +223,10 @@ class AnswerReader(AnswerFacts):
         template = learn(data[before + len(blank) :] if before >= 0 else data, self._probe)
         if template is None:
             return
-        self._templates.insert(0, template)
-        del self._templates[_MAX_TEMPLATES:]
-        if isinstance(template, Constant) and template.choice == 0:
+        # A head that comes back with another tail has something in it that changes all the time: keep the newest only.
+        others = [other for other in self._templates if other.head != template.head]
+        self._templates = [template, *others[: _MAX_TEMPLATES - 1]]
+        if isinstance(template, Constant) and template.choice == 0 and self._inflater is None:
             self._head, self._tail = template.head, template.tail
             self._head_length = template.head_length
             self._single_limit = 2 * (template.head_length + template.tail_length)
@@ -221,15 +236,17 @@ class AnswerReader(AnswerFacts):
         assert self._read_event is not None
         facts = AnswerFacts()
         parser = EventParser()
+        events = parser.feed(block)
+        facts.complete = len(events) == 1 and parser.idle and not parser.comments
         with contextlib.suppress(UnreadableError):
-            for name, payload in parser.feed(block):
+            for name, payload in events:
                 self._read_event(name, payload, facts)
         return facts
 
     def _event(self, name: bytes, payload: bytes) -> None:
         if not payload:
             return
-        if payload.strip() == b"[DONE]":
+        if payload.strip() == _DONE:
             self.finished = True
             return
         assert self._read_event is not None
@@ -252,7 +269,7 @@ class AnswerReader(AnswerFacts):
         self._idle = False
         self._read_event = self._read_document = None
         self._document.clear()
-        self._inflater = Identity()
+        self._inflater = None
 
     def _count(self, reason: str) -> None:
         self._unparsed[reason] = self._unparsed.get(reason, 0) + 1

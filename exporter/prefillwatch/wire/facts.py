@@ -9,7 +9,7 @@ import msgspec
 
 #: A count beyond this is nonsense, whatever the server meant.
 MAX_TOKENS: Final = 1 << 48
-#: Choice indexes beyond this are folded to 0, so that no stream can make us keep books without end.
+#: Choice indexes beyond this are folded together, so that no stream can make us keep books without end.
 MAX_CHOICES: Final = 4096
 
 _SHORT_CODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
@@ -154,6 +154,13 @@ class AnswerFacts:
         self._given_tokens[choice] = max(completion, before)
         self._brought(choice, completion - before)
 
+    def add_counted_tokens(self, choice: int, chars: int, completion: int) -> None:
+        """One token event of `choice` that says how many tokens there are by now; the other counts are known."""
+        self.add_tokens(choice, chars)
+        self.note_progress(choice, completion)
+        if completion > self._choice_tokens.get(choice, -1):
+            self._choice_tokens[choice] = completion
+
     def fail(self, error: Any) -> None:
         if self.error is None:
             self.error = _short_code(error)
@@ -182,7 +189,7 @@ class AnswerFacts:
 
 
 def choice_index(index: int | None) -> int:
-    return index if index is not None and 0 <= index < MAX_CHOICES else 0
+    return min(index, MAX_CHOICES) if index is not None and index > 0 else 0
 
 
 def _is_count(value: int | None) -> TypeGuard[int]:

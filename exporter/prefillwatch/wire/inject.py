@@ -26,7 +26,7 @@ _asked: Final = msgspec.json.Decoder(_Asked)
 
 
 def rewrite(body: bytes, path: str) -> bytes | None:
-    """The body that also asks for continuous usage; None when there is nothing to ask or the client spoke of it itself."""
+    """The body that also asks for continuous usage; None when there is nothing to ask, or the client spoke of it."""
     if endpoint_of(path) not in ("chat_completions", "completions"):
         return None
     try:
@@ -43,7 +43,7 @@ def rewrite(body: bytes, path: str) -> bytes | None:
 
 
 def _replace_null(body: bytes) -> bytes | None:
-    # A quote inside a JSON string is escaped, so what is found can only be a key; being the only one, it is the right one.
+    # A quote inside a JSON string is escaped, so what is found can only be a key; being the only one, it is ours.
     found = _NULL_OPTIONS.search(body)
     if found is None or body.count(b'"stream_options"') != 1:
         return None
@@ -62,7 +62,7 @@ _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class UsageStripper:
     """Takes `usage` out of the chunks of a chat or completions stream and drops the chunk that has nothing else.
 
-    All other bytes come out as they went in. An event is held until it is complete; what is not understood is passed on.
+    All other bytes come out as they went in. An event is held until it is complete; what is not understood passes.
     """
 
     __slots__ = ("_held", "_passing", "_searched")

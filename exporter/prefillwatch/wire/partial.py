@@ -1,7 +1,7 @@
 """What a JSON document that was cut off somewhere still says.
 
-The document is closed at the last place where that is possible: an unfinished string value is ended where it breaks off,
-an unfinished key, number or literal is dropped, and open brackets are closed.
+The document is closed at the last place where that is possible: an unfinished string value is ended where it breaks
+off, an unfinished key, number or literal is dropped, and open brackets are closed.
 """
 
 from __future__ import annotations
@@ -17,45 +17,35 @@ _CLOSER: Final = {b"{": b"}", b"[": b"]"}
 
 def close(document: bytes) -> bytes:
     """A document that can be parsed, made of the complete parts of `document`; `{}` when there are none."""
+    # The brackets open at the end are those open at the cut: every token that changes them also moves the cut.
     open_brackets: list[bytes] = []
-    cut, closers = 0, b""
+    cut = 0
     before = b""  # the structural token before this one
     for match in _TOKEN.finditer(document):
         token = match.group()[:1]
         if token == b'"':
-            is_value = before == b":" or (before in (b"[", b",") and open_brackets[-1:] == [b"["])
-            if not match["end"]:
-                return _end_string(document, match, open_brackets) if is_value else document[:cut] + closers
-            if not is_value:
-                continue
-            cut, closers = match.end(), _closers(open_brackets)
+            if before == b":" or (before in (b"[", b",") and open_brackets[-1:] == [b"["]):
+                cut = match.end() if match["end"] else _end_of_text(document, match.end())
+                if not match["end"]:
+                    return document[:cut] + b'"' + _closers(open_brackets)
             continue
         before = token
         if token in _CLOSER:
             open_brackets.append(token)
-        elif token == b",":
-            cut, closers = match.start(), _closers(open_brackets)
-            continue
-        elif token == b":":
-            continue
-        elif open_brackets:
+        elif token in b"}]" and open_brackets:
             open_brackets.pop()
-        cut, closers = match.end(), _closers(open_brackets)
-    return document[:cut] + closers or b"{}"
+        if token != b":":
+            cut = match.start() if token == b"," else match.end()
+    return document[:cut] + _closers(open_brackets) or b"{}"
 
 
-def _end_string(document: bytes, match: re.Match[bytes], open_brackets: list[bytes]) -> bytes:
-    end = match.end()
-    if match["body"] and match["body"][-1] >= 0x80:
-        end = _before_last_character(document, end)
-    return document[:end] + b'"' + _closers(open_brackets)
-
-
-def _before_last_character(document: bytes, end: int) -> int:
-    """Cut the last character off: it may lack bytes."""
-    while document[end - 1] & 0xC0 == 0x80:
+def _end_of_text(document: bytes, end: int) -> int:
+    """Where the last whole character of an unfinished string ends."""
+    if document[end - 1] >= 0x80:
+        while document[end - 1] & 0xC0 == 0x80:
+            end -= 1
         end -= 1
-    return end - 1
+    return end
 
 
 def _closers(open_brackets: list[bytes]) -> bytes:

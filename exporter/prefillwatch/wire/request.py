@@ -112,11 +112,14 @@ def read_request(
 ) -> RequestFacts | None:
     """The facts of a request to a generating endpoint, None for other paths. Never raises.
 
-    `complete=False` says that `body` is only the beginning of what the client sent. The content type is not relied on.
+    `complete=False` says that `body` is only the beginning of what the client sent. Servers take JSON under many
+    content types, so anything but a form is tried.
     """
     endpoint = endpoint_of(path)
     if endpoint not in GENERATING:
         return None
+    if content_type.lower().startswith("multipart/"):
+        return RequestFacts(endpoint=endpoint, complete=False)
     try:
         body = inflater_for(content_encoding, MAX_INFLATED_BYTES).feed(body)
     except InflateError:
@@ -167,7 +170,7 @@ def _count(value: int | None) -> int | None:
 
 
 class PromptText:
-    """Collects a prompt in the order in which chat templates write it: measured in full, kept for the fingerprint only."""
+    """Collects a prompt in the order in which chat templates write it; of the text only the beginning is kept."""
 
     __slots__ = ("_kept", "_pieces", "_token_fingerprint", "chars", "media")
 

@@ -59,6 +59,8 @@ class EventParser:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that these bytes complete."""
+        if data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and self._is_one_event(data):
+            return [(b"", data[6:-2])]
         if self._start is not None:
             data = self._without_mark(data)
         if self._after_cr and data:
@@ -82,6 +84,9 @@ class EventParser:
         self._start = None
         self._after_cr = False
         self._skipping = self._line_cut = self._resyncing = True
+
+    def _is_one_event(self, data: bytes) -> bool:
+        return self.idle and data.endswith(b"\n\n") and b"\r" not in data and len(data) <= self._limit
 
     def _without_mark(self, data: bytes) -> bytes:
         start = (self._start or b"") + data

@@ -162,22 +162,63 @@ class PacketBuilder:
         self._size += _RECORD_BYTES + len(payload)
         return self._size > MAX_PACKET_BYTES - MAX_PAYLOAD_BYTES - _RECORD_BYTES
 
+    @property
+    def columns(self) -> tuple[list[int], list[int], list[bytes]]:
+        """Times, keys (stream id << 8 | kind) and payloads of the records that wait.
+
+        For a caller to whom a call per record is too much: appending to all three adds a record. Then `take_all` must
+        be used, since the fullness that `add` reports does not know of such records.
+        """
+        return self._times, self._keys, self._payloads
+
     def take(self) -> bytes:
         """The packet of all records since the last call, numbered."""
-        count = len(self._times)
+        packet = self._pack(self._times, self._keys, self._payloads)
+        self._clear()
+        return packet
+
+    def take_all(self) -> list[bytes]:
+        """All records since the last call in as many packets as they need; none without records."""
+        times, keys, payloads = self.columns
+        packets = []
+        start = 0
+        for end in self._cuts():
+            packets.append(self._pack(times[start:end], keys[start:end], payloads[start:end]))
+            start = end
+        self._clear()
+        return packets
+
+    def _cuts(self) -> list[int]:
+        """Where one packet ends and the next begins; the last is the number of records."""
+        payloads = self._payloads
+        count = len(payloads)
+        if _HEADER.size + _RECORD_BYTES * count + sum(map(len, payloads)) <= MAX_PACKET_BYTES:
+            return [count] if count else []
+        cuts = []
+        size = _HEADER.size
+        for index, payload in enumerate(payloads):
+            size += _RECORD_BYTES + len(payload)
+            if size > MAX_PACKET_BYTES:
+                cuts.append(index)
+                size = _HEADER.size + _RECORD_BYTES + len(payload)
+        return [*cuts, count]
+
+    def _pack(self, times: list[int], keys: list[int], payloads: list[bytes]) -> bytes:
+        count = len(times)
         self.sequence += 1
-        packet = b"".join(
+        return b"".join(
             (
                 _HEADER.pack(MAGIC, self.epoch, self.sequence, self.dropped, count, self.relay),
-                struct.pack(f"<{count}Q{count}Q{count}I", *self._times, *self._keys, *map(len, self._payloads)),
-                *self._payloads,
+                struct.pack(f"<{count}Q{count}Q{count}I", *times, *keys, *map(len, payloads)),
+                *payloads,
             )
         )
+
+    def _clear(self) -> None:
         self._times.clear()
         self._keys.clear()
         self._payloads.clear()
         self._size = _HEADER.size
-        return packet
 
 
 def pieces(data: bytes) -> Iterator[tuple[bool, bytes]]:

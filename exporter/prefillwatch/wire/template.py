@@ -21,7 +21,7 @@ import msgspec
 
 from prefillwatch.wire.facts import AnswerFacts
 
-#: Reads one block of bytes the long way; gives the facts of that block alone.
+#: Reads one block of bytes the long way; gives the facts of that block alone, not `complete` if it is not one event.
 Probe = Callable[[bytes], AnswerFacts]
 #: Decodes a JSON string, quotes included; raises on anything that is not exactly one.
 decode_string: Final = msgspec.json.Decoder(str).decode
@@ -35,7 +35,9 @@ _COUNTER: Final = re.compile(
 )
 _COMPLETION: Final = (b"completion_tokens", b"output_tokens")
 _MAX_DIGITS: Final = 15
+_ZERO: Final = ord("0")
 _MAX_BLOCK: Final = 8192
+_MAX_TEXT: Final = 65536  # with what follows it; longer texts go the long way, where there is a limit on events
 _PROBES: Final = ((b"x", b"0"), (b"other text", b"987654321"))
 
 
@@ -59,7 +61,7 @@ class Constant:
         if not data.startswith(self.head, start):
             return -1
         text_start = start + self.head_length
-        text_end = data.find(self.tail, text_start)
+        text_end = data.find(self.tail, text_start, text_start + _MAX_TEXT)
         if text_end <= text_start:
             return -1
         try:
@@ -93,7 +95,7 @@ class Counting:
         position = start + len(self.head)
         chars = completion = 0
         for name, rest in self._holes:
-            end = data.find(rest, position)
+            end = data.find(rest, position, position + _MAX_TEXT)
             if end <= position:
                 return -1
             if name == b"text":
@@ -103,15 +105,15 @@ class Counting:
                     return -1
             else:
                 digits = data[position:end]
-                if not _is_number(digits):
+                if not digits.isdigit() or end - position > _MAX_DIGITS or (digits[0] == _ZERO and len(digits) > 1):
                     return -1
                 if name in _COMPLETION:
                     completion = int(digits)
             position = end + len(rest)
-        facts.add_tokens(self.choice, chars)
         if self.tells_count:
-            facts.note_progress(self.choice, completion)
-            facts.add_usage(None, completion, None, self.choice)
+            facts.add_counted_tokens(self.choice, chars, completion)
+        else:
+            facts.add_tokens(self.choice, chars)
         return position
 
 
@@ -124,7 +126,7 @@ def learn(block: bytes, probe: Probe) -> Template | None:
         return None
     original = probe(block)
     choice = original.only_choice
-    if choice is None:
+    if choice is None or not original.complete:
         return None
     kind = Counting if _COUNTER.search(block) else Constant
     for match in _TEXT.finditer(block):
@@ -156,7 +158,3 @@ def _cut(data: bytes) -> list[tuple[bytes, bytes]]:
         name, start = match.group(1), match.end(2)
     pieces.append((name, data[start:]))
     return pieces
-
-
-def _is_number(digits: bytes) -> bool:
-    return digits.isdigit() and len(digits) <= _MAX_DIGITS and (digits[0] != 0x30 or len(digits) == 1)

@@ -70,8 +70,8 @@ class Settings(BaseModel):
     upstream_api_key: Annotated[SecretStr | None, SECRET] = Field(
         None, description="key for our own requests to /metrics and /v1/models; clients' keys pass through untouched"
     )
-    preserve_host: Annotated[bool, SWITCH] = Field(
-        True, description="send the client's Host header upstream; false: the upstream's own"
+    preserve_host: Annotated[bool | None, SWITCH] = Field(
+        None, description="send the client's Host header upstream; unset: yes, but not to an https upstream"
     )
     usage: Annotated[Literal["off", "inject"], choice("off", "inject")] = Field(
         "off", description="inject: ask upstream for token counts where the client did not, and strip them again"

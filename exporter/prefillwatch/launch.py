@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from prefillwatch.analysis.settings import AnalysisSettings, Slo, StallRule
 from prefillwatch.config import Settings
 from prefillwatch.observer_settings import ObserverSettings, encode
+from prefillwatch.relay.settings import RelaySettings
 from prefillwatch.upstream_command import UpstreamCommand
 
 _RELAY: Final = (sys.executable, "-m", "prefillwatch.relay")
@@ -33,7 +36,28 @@ class Launch:
 
     def relay_settings(self, index: int, listen_fds: Sequence[int], tap_fd: int) -> bytes:
         """The JSON that relay ``index`` reads."""
-        raise NotImplementedError
+        settings = self.settings
+        return msgspec.json.encode(
+            RelaySettings(
+                index=index,
+                listen_fds=tuple(listen_fds),
+                tap_fd=tap_fd,
+                upstream=self.upstream,
+                max_body_bytes=settings.max_body,
+                request_timeout_s=settings.request_timeout,
+                connect_timeout_s=settings.connect_timeout,
+                upstream_keepalive_s=settings.upstream_keepalive,
+                client_idle_s=settings.client_idle_timeout,
+                idle_limit_s=settings.idle_limit,
+                drain_s=settings.drain_timeout,
+                tls_cert=str(settings.tls_cert or ""),
+                tls_key=str(settings.tls_key or ""),
+                upstream_ca=str(settings.upstream_ca or ""),
+                upstream_insecure=settings.upstream_insecure,
+                preserve_host=settings.preserve_host,
+                inject_usage=settings.usage == "inject",
+            )
+        )
 
     def observer_settings(self, tap_fds: Sequence[int], control_fd: int, admin_fds: Sequence[int]) -> bytes:
         """The JSON that the observer reads."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
+from collections.abc import Iterable
 from typing import Final
 
 from prefillwatch.addresses import ListenAddress
@@ -45,6 +46,11 @@ def port_of(sockets: list[socket.socket]) -> int:
     return port
 
 
+def close_all(sockets: Iterable[socket.socket]) -> None:
+    for opened in sockets:
+        opened.close()
+
+
 def tap_pair() -> tuple[socket.socket, socket.socket]:
     """(relay's end, observer's end) of a packet socket with as much buffer as allowed; both never block."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -65,8 +71,9 @@ def _raise_buffer(end: socket.socket, option: int, forced_option: int) -> None:
 def _resolve(address: ListenAddress, key: str) -> list[tuple[socket.AddressFamily, str]]:
     try:
         infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise ListenError(f"{key}: the host of {address} is not known here: {error.strerror}") from None
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "no valid name"
+        raise ListenError(f"{key}: the host of {address} is not known here: {reason}") from None
     return list(dict.fromkeys((family, str(target[0])) for family, _, _, _, target in infos))
 
 
@@ -92,9 +99,7 @@ def _bind(targets: list[tuple[socket.AddressFamily, str]], port: int, *, shared:
 
 
 def _close_all(groups: list[list[socket.socket]]) -> None:
-    for sockets in groups:
-        for opened in sockets:
-            opened.close()
+    close_all(opened for sockets in groups for opened in sockets)
 
 
 def _explain(error: OSError, address: ListenAddress, key: str) -> str:

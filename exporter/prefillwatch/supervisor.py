@@ -14,16 +14,15 @@ import itertools
 import logging
 import os
 import signal
-import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from prefillwatch.children import Child, Children
 from prefillwatch.control import ControlChannel
-from prefillwatch.errors import CommandError, StartError
+from prefillwatch.errors import CommandError, ListenError, StartError
 from prefillwatch.keeper import Keeper, how_it_ended
 from prefillwatch.launch import Launch
-from prefillwatch.listening import bind_listeners, port_of, tap_pair
+from prefillwatch.listening import bind_listeners, close_all, port_of, tap_pair
 from prefillwatch.observer_settings import Control, Process, Restarts
 
 log = logging.getLogger(__name__)
@@ -43,7 +42,11 @@ class Supervisor:
         settings = launch.settings
         self._launch = launch
         self._listeners = bind_listeners(settings.listen, settings.relays, "listen")
-        (self._admin,) = bind_listeners(settings.admin, 1, "admin")
+        try:
+            (self._admin,) = bind_listeners(settings.admin, 1, "admin")
+        except ListenError:
+            close_all(itertools.chain(*self._listeners))
+            raise
         self._taps = [tap_pair() for _ in range(settings.relays)]
         self.port = port_of(self._listeners[0])
         self.admin_port = port_of(self._admin)
@@ -181,7 +184,7 @@ class Supervisor:
         """Readiness off, relays drain, the command ends, the observer ends last. Gives the exit code."""
         self._draining = True
         self._tell()
-        _close(itertools.chain.from_iterable(self._listeners))  # else the kernel would go on taking connections
+        close_all(itertools.chain.from_iterable(self._listeners))  # else the kernel would go on taking connections
         limit_s = self._launch.settings.drain_timeout
         if number is None:
             self._say_that_command_ended()
@@ -251,9 +254,4 @@ class Supervisor:
             self._control.close()
         for number in (signal.SIGTERM, signal.SIGINT, *_FORWARDED):
             asyncio.get_running_loop().remove_signal_handler(number)
-        _close(itertools.chain(*self._listeners, self._admin, *self._taps))
-
-
-def _close(sockets: Iterable[socket.socket]) -> None:
-    for opened in sockets:
-        opened.close()
+        close_all(itertools.chain(*self._listeners, self._admin, *self._taps))

@@ -1,0 +1,52 @@
+"""Stands in for a relay or an observer under the supervisor: writes what happens to it into a journal.
+
+Usage: kept_process.py JOURNAL ROLE [EXIT_CODE | DRAIN_SECONDS]
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+journal_path, role, *rest = sys.argv[1:]
+settings = json.loads(sys.stdin.buffer.read())
+
+
+def note(event, **more):
+    line = json.dumps({"role": role, "pid": os.getpid(), "event": event, **more})
+    with Path(journal_path).open("a") as journal:  # one write per line: several processes share the file
+        journal.write(line + "\n")
+
+
+def end(*_):
+    note("sigterm")
+    if role == "slow":
+        time.sleep(float(rest[0]))
+    note("end")
+    os._exit(0)
+
+
+signal.signal(signal.SIGTERM, end)
+signal.signal(signal.SIGUSR2, lambda *_: note("sigusr2"))
+note("start", settings=settings)
+if role == "failing":
+    sys.exit(int(rest[0]))
+
+control = socket.socket(fileno=settings["control_fd"]) if "control_fd" in settings else None
+if control is not None:
+    control.sendall(b"ready\n")
+buffered = b""
+while True:
+    readable, _, _ = select.select([control] if control else [], [], [], 1.0)
+    if readable:
+        data = control.recv(65536)
+        if not data:
+            note("control ended")
+            os._exit(0)
+        *lines, buffered = (buffered + data).split(b"\n")
+        for line in lines:
+            note("control", state=json.loads(line))

@@ -1,0 +1,218 @@
+"""The command line: what a newcomer types, and what they read when it is wrong."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from click.testing import CliRunner, Result
+
+from prefillwatch import __version__
+from prefillwatch.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PREFILLWATCH_CONFIG", "PREFILLWATCH_UPSTREAM", "PREFILLWATCH_ADMIN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments, prog_name="prefillwatch")
+
+
+def test_version() -> None:
+    assert invoke("--version").output == f"prefillwatch {__version__}\n"
+
+
+def test_help_lists_every_command_and_needs_none_of_them() -> None:
+    script = "import sys; from prefillwatch.cli import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    for command in ("serve", "run", "demo", "sim", "check", "assets", "healthcheck"):
+        assert f"\n  {command} " in shown
+    modules = set(shown.splitlines()[-1].split())
+    assert modules.isdisjoint({"pydantic", "httpx", "numpy", "prefillwatch.supervisor"})
+
+
+@pytest.mark.parametrize("command", ["serve", "run", "demo", "sim", "check", "assets", "healthcheck"])
+def test_every_command_has_help(command: str) -> None:
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    assert result.output.startswith(f"Usage: prefillwatch {command}")
+
+
+def test_an_unknown_command_is_told_the_nearest() -> None:
+    result = invoke("server")
+    assert result.exit_code == 2
+    assert "no command 'server'; did you mean 'serve'?" in result.output
+
+
+def test_an_unknown_option_is_told_the_nearest() -> None:
+    result = invoke("serve", "--upstrem", "http://127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "--upstream" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("serve",), "prefillwatch: error: upstream is not set; name the server to watch"),
+        (("check",), "prefillwatch: error: upstream is not set; name the server to watch"),
+        (("serve", "--upstream", "localhost:8000"), "is not a server's address; write http://localhost:8000"),
+        (("run", "--", "my-server"), "it is not known how to tell 'my-server' its port; write {port}"),
+        (("run",), "Missing argument '-- COMMAND"),
+        (("sim", "--listen", "8000"), "--listen: '8000' is not an address to listen on"),
+        (("sim", "--preset", "huge"), "'huge' is not one of"),
+    ],
+)
+def test_bad_input_ends_with_code_2_and_one_clear_message(arguments: tuple[str, ...], message: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("key", ["listen", "admin"])
+def test_a_port_in_use_is_named_with_its_remedy(key: str) -> None:
+    other_key = {"listen": "admin", "admin": "listen"}[key]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        result = invoke("serve", "--upstream", "http://127.0.0.1:1", f"--{key}", taken, f"--{other_key}", "127.0.0.1:0")
+    assert result.exit_code == 1
+    assert f"error: {taken} is in use by another process; stop that one or choose another address" in result.stderr
+    assert f"--{key}" in result.stderr
+
+
+def test_certificates_are_looked_at_before_anything_starts(tmp_path: Path) -> None:
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).write_text("no certificate\n")
+    files = ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]
+    result = invoke("serve", "--upstream", "http://127.0.0.1:1", *files)
+    assert result.exit_code == 2
+    assert "are no pair of PEM files that belong together" in result.stderr
+
+
+def test_check_names_an_upstream_that_is_not_there() -> None:
+    result = invoke("check", "--upstream", "http://127.0.0.1:1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+    assert result.exit_code == 1
+    assert "failed  upstream: no answer from http://127.0.0.1:1" in result.stdout
+    assert "Traceback" not in result.output
+
+
+class _Upstream(BaseHTTPRequestHandler):
+    """Answers as its class attribute says: path to (status, body)."""
+
+    answers: dict[str, tuple[int, bytes]]
+
+    def do_GET(self) -> None:
+        status, body = self.answers.get(self.path, (404, b""))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Nothing: the output of a test belongs to what it tests."""
+
+
+@pytest.fixture
+def upstream() -> Iterator[HTTPServer]:
+    handler = type("Handler", (_Upstream,), {"answers": {}})
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def checked(upstream: HTTPServer, answers: dict[str, tuple[int, bytes]]) -> Result:
+    upstream.RequestHandlerClass.answers = answers  # type: ignore[attr-defined]
+    url = f"http://127.0.0.1:{upstream.server_port}"
+    return invoke("check", "--upstream", url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+
+
+METRICS = (
+    b'vllm:kv_cache_usage_perc{engine="0"} 0.5\nvllm:num_requests_running{engine="0"} 1\n'
+    b'vllm:num_preemptions_total{engine="0"} 0\n'
+    b'vllm:cache_config_info{engine="0",block_size="16",num_gpu_blocks="9"} 1\n'
+)
+
+
+def test_check_of_a_whole_server_says_ok_in_every_line(upstream: HTTPServer) -> None:
+    models = b'{"object":"list","data":[{"id":"m"},{"id":"adapter"}]}'
+    result = checked(upstream, {"/health": (200, b""), "/v1/models": (200, models), "/metrics": (200, METRICS)})
+    assert result.exit_code == 0
+    assert {line.split()[0] for line in result.stdout.splitlines()} == {"ok"}
+    assert "models: m, adapter" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("answers", "missing"),
+    [
+        ({"/v1/models": (401, b"")}, "models: the server wants a key for /v1/models; set upstream_api_key"),
+        ({"/v1/models": (200, b"<html>")}, 'models: /v1/models names none; every series will have model="other"'),
+        ({}, "metrics: /metrics answers 404; no KV cache, queue and preemptions (latencies all the same)"),
+        ({"/metrics": (200, b"")}, "metrics: the metrics page is empty; no KV cache, queue and preemptions"),
+        (
+            {"/metrics": (200, b"vllm:num_requests_running 1\n")},
+            "metrics: the page does not tell KV cache usage, KV cache capacity, preemptions",
+        ),
+        ({"/metrics": (200, b"up 1\n")}, "metrics: the page is of no server kind known here; no KV cache and queue"),
+    ],
+)
+def test_check_names_what_is_missing_and_is_content(
+    upstream: HTTPServer, answers: dict[str, tuple[int, bytes]], missing: str
+) -> None:
+    result = checked(upstream, {"/health": (200, b""), **answers})
+    assert f"missing {missing}" in result.stdout
+    assert result.exit_code == 0
+
+
+def test_check_of_an_unhealthy_server_fails(upstream: HTTPServer) -> None:
+    result = checked(upstream, {"/health": (503, b"")})
+    assert result.exit_code == 1
+    assert "/health answers 503: the server is not healthy, or it is another one" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "code"),
+    [((), "/healthz", 0), (("--ready",), "/readyz", 0), ((), "/readyz", 1)],
+)
+def test_healthcheck_asks_the_admin_address(
+    upstream: HTTPServer, arguments: tuple[str, ...], path: str, code: int
+) -> None:
+    upstream.RequestHandlerClass.answers = {path: (200, b"fine")}  # type: ignore[attr-defined]
+    result = invoke("healthcheck", "--admin", f"0.0.0.0:{upstream.server_port}", *arguments)
+    assert result.exit_code == code
+    assert ("fine" in result.stdout) == (code == 0)
+
+
+def test_healthcheck_without_a_prefillwatch_says_so() -> None:
+    result = invoke("healthcheck", "--admin", "127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "no answer from http://127.0.0.1:1/healthz" in result.stderr
+    assert "is prefillwatch running with this admin address?" in result.stderr
+
+
+def test_assets_are_written_once_and_not_over_what_the_user_changed(tmp_path: Path) -> None:
+    target = tmp_path / "assets"
+    assert invoke("assets", str(target)).exit_code == 0
+    assert {path.name for path in target.iterdir()} == {"grafana", "alerts", "deploy"}
+    assert invoke("assets", str(target)).exit_code == 0
+    changed = target / "grafana" / "README.md"
+    changed.write_text("mine\n")
+    refused = invoke("assets", str(target))
+    assert refused.exit_code == 2
+    assert f"{changed} exists and differs (1 such files); choose another folder or add --overwrite" in refused.stderr
+    assert changed.read_text() == "mine\n"
+    assert invoke("assets", str(target), "--overwrite").exit_code == 0
+    assert changed.read_text() != "mine\n"

@@ -1,0 +1,58 @@
+# Everything here works on a fresh machine: each target sets up what it needs first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Directories whose tests need more than Python: a real vLLM, real Prometheus tools, or minutes of quiet.
+APART := tests/real tests/e2e tests/bench
+
+.PHONY: help demo test lint format unit e2e real bench bench-smoke tools wheel clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(READY) ## simulated vLLM, sidecar and traffic; no GPU needed
+	$(BIN)/prefillwatch demo
+
+test: lint unit ## lint, type check, unit and socket tests (under 8 minutes on two cores)
+
+lint: $(READY) ## ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+unit: $(READY) tools
+	$(BIN)/pytest $(APART:%=--ignore=%)
+
+e2e: $(READY) tools ## the whole sidecar in front of the simulated vLLM
+	$(BIN)/pytest tests/e2e
+
+real: $(READY) ## a real vLLM on the CPU (downloads about 1 GB the first time)
+	$(PYTHON) tests/real/setup.py
+	$(BIN)/pytest tests/real
+
+bench: $(READY) ## the relay against other proxies, in one run (needs gcc, nginx, haproxy)
+	$(BIN)/python -m tests.bench
+
+bench-smoke: $(READY) ## does the benchmark still work?
+	scripts/tools gcc nginx
+	$(BIN)/python -m tests.bench --smoke
+
+tools:
+	@scripts/tools promtool
+
+wheel: $(READY) ## build the wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean: ## remove environments, caches and builds
+	rm -rf $(VENV) .venv-real .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml scripts/environment
+	scripts/environment $(PYTHON) $(VENV)
+	@touch $@

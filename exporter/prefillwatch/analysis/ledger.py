@@ -17,7 +17,7 @@ import numpy as np
 
 from prefillwatch.analysis.fluidity import Fluidity
 from prefillwatch.analysis.gaps import GapBatch, GapBook
-from prefillwatch.analysis.heartbeat import Heartbeat, Step
+from prefillwatch.analysis.heartbeat import Heartbeat
 from prefillwatch.analysis.modelbooks import NS, ModelBooks
 from prefillwatch.analysis.pending import Gaps, PendingGaps
 from prefillwatch.analysis.prefill import PrefillTimeline
@@ -26,8 +26,9 @@ from prefillwatch.analysis.request import Request
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.sink import IntArray, Sink
 
-#: A gap is judged by what is known when its step is closed, but not later than this after its end.
-_STEP_PATIENCE_NS: Final = 1 * NS
+#: A gap whose steps are not final so long after its end is judged by what is known: its step has closed by then, and
+#: first tokens that trail it have come.
+_PATIENCE_NS: Final = NS // 4
 #: A first token waits so long for the exact size of its prompt, while nothing is learned about this model's texts.
 _SIZE_PATIENCE_NS: Final = 10 * NS
 #: Gaps that wait for a final verdict; beyond this the oldest get the provisional one.
@@ -45,8 +46,7 @@ class Ledger:
         self.models: dict[int, ModelBooks] = {}
         self.book = GapBook()
         self.timeline = PrefillTimeline()
-        self.heartbeat = Heartbeat(self.timeline.clear, self.timeline.nobody_waiting)
-        self._steps_closed_ns = 0
+        self.heartbeat = Heartbeat(self.timeline.clear)
         self._sink = sink
         self._fluidity = Fluidity(round(settings.slo.itl_seconds * NS))
         self._reads: tuple[list[int], list[int], list[int]] = ([], [], [])
@@ -55,7 +55,7 @@ class Ledger:
         self._splits_for: dict[int, tuple[int, int]] = {}  # rid -> model, prompt tokens; ended before their split
         self._decoding: dict[int, int] = {}
         self._overcounted: dict[int, int] = {}
-        self._unclosed = PendingGaps(_MOST_PENDING)
+        self._unjudged = PendingGaps(_MOST_PENDING)
         self._unsettled = PendingGaps(_MOST_PENDING)
 
     def books(self, model: int) -> ModelBooks:
@@ -126,6 +126,12 @@ class Ledger:
         for slot in request.slots.values():
             self.book.hole(slot)
 
+    def hole_in_all(self, now_ns: int) -> None:
+        """A packet of a tap was lost: reads of any stream of its relay may be missing from the engine's steps."""
+        self._work_through_reads()
+        self.heartbeat.hole()
+        self.timeline.hole(now_ns)
+
     def ended(self, request: Request, time_ns: int, outcome: str) -> None:
         """The exchange is over; its books close with the next `advance`, behind the reads that came before."""
         self._ended.append((request, time_ns, outcome))
@@ -169,7 +175,7 @@ class Ledger:
     def advance(self, now_ns: int) -> None:
         """Work through everything told so far. Call every 50 to 200 ms."""
         self._work_through_reads()
-        self._take_steps(self.heartbeat.flush(now_ns))
+        self.timeline.steps(self.heartbeat.flush(now_ns))
         self.timeline.settle(now_ns)
         self._judge(now_ns)
         self._settle()
@@ -188,20 +194,15 @@ class Ledger:
         for column in self._reads:
             column.clear()
         order = np.argsort(batch.end_ns, kind="stable")
-        self._take_steps(self.heartbeat.feed(batch.slot[order], batch.end_ns[order]))
+        self.timeline.steps(self.heartbeat.feed(batch.slot[order], batch.end_ns[order]))
         self._count_tokens(batch)
         gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events)
-        self._unclosed.add(gaps)
+        self._unjudged.add(gaps)
         for model, own in _by_model(gaps):
             books = self.books(model)
             books.all_gaps.add_many((own.end_ns - own.start_ns) / NS, int(own.end_ns.max()))
             due, missed = self._fluidity.gaps(own.slot, own.end_ns - own.start_ns, own.events)
             self._sink.deadlines(model, int(due.sum()), int(missed.sum()))
-
-    def _take_steps(self, steps: list[Step]) -> None:
-        if steps:
-            self.timeline.steps(steps)
-            self._steps_closed_ns = steps[-1].end_ns
 
     def _count_tokens(self, batch: GapBatch) -> None:
         generated: dict[int, int] = dict(batch.coalesced)
@@ -225,15 +226,16 @@ class Ledger:
         return max(events - over, 0)
 
     def _judge(self, now_ns: int) -> None:
-        """Population of each gap whose engine step is closed."""
-        closed_ns = max(self._steps_closed_ns, now_ns - _STEP_PATIENCE_NS)
-        gaps = self._unclosed.due(closed_ns)
+        """Population of each gap, as soon as it is known or cannot wait."""
+        gaps = self._unjudged.due(max(self.timeline.settled_ns, now_ns - _PATIENCE_NS))
         if gaps is None:
             return
         overlap = self.timeline.in_service(gaps.start_ns, gaps.end_ns)
         seconds = (gaps.end_ns - gaps.start_ns) / NS
         clear = overlap.tokens == 0
-        self.book.note_clear(gaps.slot[clear], seconds[clear] / gaps.events[clear])
+        self.book.note_clear(
+            gaps.slot[clear], seconds[clear] / gaps.events[clear], gaps.model[clear], gaps.start_ns[clear]
+        )
         for model in np.unique(gaps.model).tolist():
             own = gaps.model == model
             books = self.books(model)
@@ -257,7 +259,8 @@ class Ledger:
                 self._sink.gaps(model, number, seconds[own & (bucket == number)])
 
     def _tell_steps(self) -> None:
-        steps = self.timeline.drain_final()
+        # Where nobody decodes, a step is made up from first tokens and its length is not measured.
+        steps = [step for step in self.timeline.drain_final() if step.observed]
         if steps:
             tokens = np.array([step.prefill_tokens for step in steps], np.int64)
             seconds = np.array([step.end_ns - step.start_ns for step in steps], np.float64) / NS

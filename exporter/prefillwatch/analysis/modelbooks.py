@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from prefillwatch.analysis.concurrency import ConcurrencyMeter
 from prefillwatch.analysis.correlation import GapPromptCorrelation
+from prefillwatch.analysis.prompts import prompt_length_windows
 from prefillwatch.analysis.windows import SlidingWindows
 
 NS: Final = 1_000_000_000
@@ -28,7 +29,7 @@ class ModelBooks:
         self.prefill_gaps = SlidingWindows(windows_s)
         self.clear_gaps = SlidingWindows(windows_s)
         self.ttft: list[SlidingWindows | None] = [None] * buckets
-        self.prompts = SlidingWindows(windows_s)
+        self.prompts = prompt_length_windows(windows_s)
         self.correlation = GapPromptCorrelation(max(windows_s))
         self.concurrency = ConcurrencyMeter()
 

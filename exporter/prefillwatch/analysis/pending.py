@@ -2,7 +2,7 @@
 
 Which prompt was in service during a gap is known in two stages. Once the engine step that ended the gap is closed, it
 is known whether a prompt rode in it; whose it was may only show when the waiting requests get their first tokens. So a
-gap waits twice: shortly for its population, and for its bucket until the prefill timeline calls it final.
+gap waits twice: a moment for its population, and for its bucket until the prefill timeline calls it final.
 """
 
 from __future__ import annotations

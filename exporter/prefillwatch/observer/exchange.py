@@ -166,9 +166,14 @@ class Exchange:
         """Records of this exchange were lost."""
         self.life.feed(Event.HOLE, 0)
         self.parts.clear()
+        request = self.request
+        if self.reader is None and request.generating and request.sent_ns:
+            # The response head may have been among them; if not, it will come and replace this reader.
+            kind = "text/event-stream" if request.streaming else "application/json"
+            self.reader = AnswerReader(request.endpoint, kind)
         if self.reader is not None:
             self.reader.hole()
-        self._ledger.hole(self.request)
+        self._ledger.hole(request)
 
     # --- The end ---
 

@@ -19,7 +19,7 @@ def streams_now(ledger: Ledger, names: ModelNames, now_ns: int, wall_offset: flo
     """Decoding streams, the longest silent first, and requests without a first token, the oldest first."""
     slots, silent = ledger.book.open_gaps(now_ns)
     silence = dict(zip(slots.tolist(), silent.tolist(), strict=True))
-    in_service = {prompt.rid for prompt in ledger.timeline.in_service_now()}
+    in_service = {rid for rid, _ in ledger.timeline.in_service_now()}
     streams: list[dict[str, Any]] = []
     prefills: list[dict[str, Any]] = []
     for request in ledger.requests.values():

@@ -92,6 +92,7 @@ class TapReader:
         elif packet.sequence != relay.sequence + 1:
             for exchange in list(relay.streams.values()):
                 self._guard(exchange.hole)
+            self._ledger.hole_in_all(now_ns)
         relay.sequence = packet.sequence
         relay.dropped = relay.dropped_before + packet.dropped
 

@@ -1,0 +1,137 @@
+"""A relay as the observer sees it: writes tap records in milliseconds, reads metrics back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from prefillwatch.analysis.ledger import Ledger
+from prefillwatch.analysis.models import ModelNames
+from prefillwatch.analysis.prompts import PromptBuckets
+from prefillwatch.analysis.settings import AnalysisSettings
+from prefillwatch.export.registry import Registry, Snapshot
+from prefillwatch.export.spec import Spec
+from prefillwatch.observer.exchange import Exchange
+from prefillwatch.observer.gauges import Gauges
+from prefillwatch.observer.publish import Publisher
+from prefillwatch.observer.taps import TapReader
+from prefillwatch.wire.tap import End, Finish, Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
+
+MS = 1_000_000
+#: Monotonic clocks do not start at 0; neither do these.
+EPOCH_NS = 10_000 * MS
+
+
+def ns(at_ms: float) -> int:
+    return EPOCH_NS + round(at_ms * MS)
+
+
+CHAT = "/v1/chat/completions"
+
+
+def chunk(text: str = " word", index: int = 0, **more: Any) -> bytes:
+    """One chat event with text, as vLLM writes it."""
+    choice = {"index": index, "delta": {"content": text}, "logprobs": None, "finish_reason": None}
+    event = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return b"data: " + json.dumps(event | more, separators=(",", ":")).encode() + b"\n\n"
+
+
+def usage(prompt: int, completion: int, cached: int = 0) -> bytes:
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    if cached:
+        counts["prompt_tokens_details"] = {"cached_tokens": cached}  # type: ignore[assignment]
+    event = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}
+    return b"data: " + json.dumps(event | {"usage": counts}).encode() + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+class Observed:
+    """Everything behind the tap, without sockets and clocks."""
+
+    def __init__(self, settings: AnalysisSettings | None = None, served: tuple[str, ...] = ("m",)) -> None:
+        self.names = ModelNames()
+        if served:
+            self.names.serve(served)
+        self.registry = Registry()
+        settings = settings or AnalysisSettings()
+        publisher = Publisher(self.registry, self.names, PromptBuckets(settings.prompt_edges))
+        self.ledger = Ledger(settings, publisher)
+        self.ended: list[tuple[Exchange, End]] = []
+        self.taps = TapReader(self.ledger, self.names, lambda exchange, end: self.ended.append((exchange, end)))
+        self.gauges = Gauges(self.registry, self.ledger, self.names)
+        self.now_ms = 0.0
+
+    def advance(self, to_ms: float) -> None:
+        """Let the time pass with a beat every 100 ms, as the process does."""
+        while self.now_ms < to_ms:
+            self.now_ms = min(self.now_ms + 100, to_ms)
+            self.ledger.advance(ns(self.now_ms))
+            self.taps.release_over()
+
+    def snapshot(self) -> Snapshot:
+        self.gauges.refresh(ns(self.now_ms))
+        return self.registry.snapshot()
+
+    def values(self, spec: Spec) -> dict[tuple[str, ...], float]:
+        return next(family.values for family in self.snapshot() if family.spec is spec)
+
+    def counts(self, spec: Spec) -> dict[tuple[str, ...], int]:
+        """Samples per label set of a histogram."""
+        family = next(family for family in self.snapshot() if family.spec is spec)
+        return {labels: sum(counts) for labels, (counts, _) in family.buckets.items() if sum(counts)}
+
+    def sums(self, spec: Spec) -> dict[tuple[str, ...], float]:
+        family = next(family for family in self.snapshot() if family.spec is spec)
+        return {labels: total for labels, (counts, total) in family.buckets.items() if sum(counts)}
+
+
+class Relay:
+    """One relay process. Records go out with `flush`, or one packet per 20 ms when `play` is used."""
+
+    def __init__(self, observed: Observed, index: int = 0, epoch: int = 1) -> None:
+        self._observed = observed
+        self._builder = PacketBuilder(index, epoch)
+        self._streams = 0
+        self.packets: list[bytes] = []
+
+    def add(self, at_ms: float, stream: int, kind: Kind, payload: bytes = b"") -> None:
+        if self._builder.add(ns(at_ms), stream, kind, payload):
+            self.flush()
+
+    def flush(self, *, lose: bool = False) -> None:
+        if len(self._builder):
+            packet = self._builder.take()
+            if lose:
+                self._builder.dropped += 1
+            else:
+                self._observed.taps.feed(packet, ns(self._observed.now_ms))
+
+    def request(self, at_ms: float, body: dict[str, Any] | None = None, path: str = CHAT, **head: Any) -> int:
+        """A whole request, sent upstream at once; its stream id."""
+        self._streams += 1
+        stream = self._streams
+        data = json.dumps({"model": "m", "stream": True, "messages": []} | (body or {})).encode()
+        facts = RequestHead("POST", path, "application/json", content_length=len(data), **head)
+        self.add(at_ms, stream, Kind.REQUEST, encode_payload(facts))
+        self.add(at_ms, stream, Kind.REQUEST_BODY, data)
+        self.add(at_ms, stream, Kind.REQUEST_END, len(data).to_bytes(8, "little"))
+        self.add(at_ms, stream, Kind.SENT)
+        return stream
+
+    def response(self, at_ms: float, stream: int, status: int = 200, content_type: str = "text/event-stream") -> None:
+        self.add(at_ms, stream, Kind.RESPONSE, encode_payload(ResponseHead(status, content_type)))
+
+    def data(self, at_ms: float, stream: int, data: bytes) -> None:
+        self.add(at_ms, stream, Kind.DATA, data)
+
+    def end(self, at_ms: float, stream: int, finish: Finish = Finish.COMPLETE, status: int = 200) -> None:
+        self.add(at_ms, stream, Kind.END, encode_payload(End(finish, status)))
+
+
+def stream_tokens(relay: Relay, stream: int, times_ms: list[float]) -> None:
+    """A response head shortly before the first token, then one token per time."""
+    relay.response(times_ms[0] - 1, stream)
+    for at_ms in times_ms:
+        relay.data(at_ms, stream, chunk())

@@ -1,0 +1,326 @@
+"""From tap records to metrics: requests and their ends, told as timelines in milliseconds."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from script import DONE, Observed, Relay, chunk, stream_tokens, usage
+
+from prefillwatch.analysis.settings import AnalysisSettings, Slo
+from prefillwatch.export import table
+from prefillwatch.wire.tap import Finish, Kind
+
+
+@pytest.fixture
+def observed() -> Observed:
+    return Observed()
+
+
+@pytest.fixture
+def relay(observed: Observed) -> Relay:
+    return Relay(observed)
+
+
+def test_a_stream_gives_ttft_gaps_and_counts(observed: Observed, relay: Relay) -> None:
+    stream = relay.request(1000)
+    stream_tokens(relay, stream, [1300, 1320, 1340, 1360])
+    relay.data(1360, stream, usage(prompt=37, completion=4))
+    relay.data(1361, stream, DONE)
+    relay.end(1362, stream)
+    relay.flush()
+    observed.advance(3000)
+    assert observed.sums(table.TIME_TO_FIRST_TOKEN) == {("m", "0-512"): pytest.approx(0.3)}
+    assert observed.counts(table.INTER_TOKEN_LATENCY) == {("m", "none"): 3}
+    assert observed.sums(table.INTER_TOKEN_LATENCY) == {("m", "none"): pytest.approx(0.06)}
+    assert observed.values(table.REQUESTS) == {("m", "chat_completions", "ok"): 1}
+    assert observed.values(table.GENERATED_TOKENS) == {("m",): 4}
+    assert observed.values(table.PROMPT_TOKENS) == {("m",): 37}
+    assert observed.sums(table.TIME_PER_OUTPUT_TOKEN) == {("m",): pytest.approx(0.02)}
+    assert observed.ledger.requests == {}
+
+
+def test_while_it_runs_it_is_in_flight_and_afterwards_it_is_not(observed: Observed, relay: Relay) -> None:
+    stream = relay.request(1000)
+    relay.flush()
+    observed.advance(1500)
+    assert observed.values(table.PREFILLING_REQUESTS) == {("m",): 1}
+    assert observed.values(table.OLDEST_FIRST_TOKEN_WAIT) == {("m",): pytest.approx(0.5)}
+    stream_tokens(relay, stream, [1600])
+    relay.flush()
+    observed.advance(1800)
+    assert observed.values(table.PREFILLING_REQUESTS) == {("m",): 0}
+    assert observed.values(table.DECODING_STREAMS) == {("m",): 1}
+    assert observed.values(table.OLDEST_FIRST_TOKEN_WAIT) == {}
+    assert observed.values(table.OPEN_GAP) == {("m",): pytest.approx(0.2)}
+    relay.end(1900, stream, Finish.CLIENT_CLOSED)
+    relay.flush()
+    observed.advance(2000)
+    assert observed.values(table.DECODING_STREAMS) == {("m",): 0}
+    assert observed.values(table.OPEN_GAP) == {}
+    assert observed.values(table.REQUESTS) == {("m", "chat_completions", "client_closed"): 1}
+
+
+def test_an_open_gap_is_a_frozen_stream_while_it_lasts(observed: Observed, relay: Relay) -> None:
+    stream = relay.request(0)
+    stream_tokens(relay, stream, [100 + 20 * i for i in range(20)])
+    relay.flush()
+    observed.advance(550)
+    assert observed.values(table.FROZEN_STREAMS) == {("m",): 0}
+    observed.advance(700)
+    assert observed.values(table.FROZEN_STREAMS) == {("m",): 1}
+    assert observed.values(table.OPEN_GAP)[("m",)] == pytest.approx(0.22)
+
+
+def test_gaps_that_overlap_a_prefill_are_told_apart(observed: Observed, relay: Relay) -> None:
+    victims = [relay.request(0) for _ in range(3)]
+    for victim in victims:
+        stream_tokens(relay, victim, [100])
+    lump = relay.request(2005, {"messages": [{"role": "user", "content": "word " * 3000}]})
+    times = [120 + 20 * i for i in range(95)] + [2300] + [2320 + 20 * i for i in range(50)]
+    for at_ms in times:
+        for victim in victims:
+            relay.data(at_ms, victim, chunk())
+        if at_ms == 2300:
+            stream_tokens(relay, lump, [2303])
+        relay.flush()
+        observed.advance(at_ms)
+    observed.advance(6000)
+    counts = observed.counts(table.INTER_TOKEN_LATENCY)
+    assert counts == {("m", "none"): 3 * (len(times) - 1), ("m", "2k-8k"): 3}
+    p99 = observed.values(table.INTER_TOKEN_LATENCY_P99)
+    assert p99[("m", "10s", "prefill")] == pytest.approx(0.3, rel=0.01)
+    assert p99[("m", "10s", "clear")] == pytest.approx(0.02, rel=0.01)
+    assert observed.values(table.INTERFERENCE)[("m", "10s")] == pytest.approx(15, rel=0.03)
+    assert observed.values(table.PROMPT_LENGTH_MAX)[("m", "10s")] > 2000
+
+
+def test_several_events_in_one_read_are_one_gap(observed: Observed, relay: Relay) -> None:
+    stream = relay.request(0)
+    stream_tokens(relay, stream, [100])
+    relay.data(184, stream, chunk() * 4)
+    relay.flush()
+    observed.advance(2000)
+    assert observed.sums(table.INTER_TOKEN_LATENCY) == {("m", "none"): pytest.approx(0.084)}
+    assert observed.values(table.COALESCED_TOKENS) == {("m",): 3}
+    assert observed.values(table.GENERATED_TOKENS) == {("m",): 5}
+
+
+def test_a_read_in_pieces_is_one_read(observed: Observed, relay: Relay) -> None:
+    stream = relay.request(0)
+    stream_tokens(relay, stream, [100])
+    data = chunk() * 2
+    relay.add(150, stream, Kind.DATA_PART, data[:100])
+    relay.add(150, stream, Kind.DATA, data[100:])
+    relay.flush()
+    observed.advance(2000)
+    assert observed.sums(table.INTER_TOKEN_LATENCY) == {("m", "none"): pytest.approx(0.05)}
+    assert observed.values(table.COALESCED_TOKENS) == {("m",): 1}
+
+
+def test_choices_are_streams_of_their_own(observed: Observed, relay: Relay) -> None:
+    stream = relay.request(0, {"n": 2})
+    relay.response(90, stream)
+    for at_ms in (100, 150, 200):
+        relay.data(at_ms, stream, chunk(index=0) + chunk(index=1))
+    relay.data(230, stream, chunk(index=1))
+    relay.flush()
+    observed.advance(500)
+    assert observed.values(table.DECODING_STREAMS) == {("m",): 2}
+    observed.advance(2000)
+    assert observed.counts(table.INTER_TOKEN_LATENCY) == {("m", "none"): 5}
+    assert observed.sums(table.INTER_TOKEN_LATENCY) == {("m", "none"): pytest.approx(0.23)}
+    assert observed.counts(table.TIME_TO_FIRST_TOKEN) == {}  # the size of the prompt may still become known
+    relay.end(2100, stream)
+    relay.flush()
+    observed.advance(3000)
+    assert observed.counts(table.TIME_TO_FIRST_TOKEN) == {("m", "0-512"): 1}
+
+
+def test_ttft_waits_for_the_true_size_of_the_prompt(observed: Observed, relay: Relay) -> None:
+    stream = relay.request(0, {"messages": [{"role": "user", "content": "x" * 3000}]})
+    stream_tokens(relay, stream, [100, 120])
+    relay.data(130, stream, usage(prompt=2500, completion=2, cached=2048) + DONE)
+    relay.end(131, stream)
+    relay.flush()
+    observed.advance(1000)
+    assert observed.counts(table.TIME_TO_FIRST_TOKEN) == {("m", "2k-8k"): 1}
+    assert observed.values(table.CACHED_PROMPT_TOKENS) == {("m",): 2048}
+
+
+def test_a_stream_that_never_tells_its_size_is_told_by_estimate(observed: Observed, relay: Relay) -> None:
+    stream = relay.request(0, {"messages": [{"role": "user", "content": "x" * 4000}]})
+    stream_tokens(relay, stream, [100, 120])
+    relay.flush()
+    observed.advance(10_000)
+    assert observed.counts(table.TIME_TO_FIRST_TOKEN) == {}
+    observed.advance(10_300)
+    assert observed.counts(table.TIME_TO_FIRST_TOKEN) == {("m", "512-2k"): 1}
+
+
+def test_usage_corrects_the_tokens_counted_by_events(observed: Observed, relay: Relay) -> None:
+    stream = relay.request(0)
+    stream_tokens(relay, stream, [100, 120, 140])
+    relay.data(150, stream, usage(prompt=5, completion=9) + DONE)
+    relay.end(151, stream)
+    relay.flush()
+    observed.advance(1000)
+    assert observed.values(table.GENERATED_TOKENS) == {("m",): 9}
+    assert observed.sums(table.TOKENS_PER_EVENT) == {("m",): pytest.approx(9)}
+    assert observed.counts(table.TOKENS_PER_EVENT) == {("m",): 3}
+
+
+def test_more_events_than_tokens_are_made_up_for_by_later_ones(observed: Observed, relay: Relay) -> None:
+    first = relay.request(0)
+    stream_tokens(relay, first, [100, 120, 140, 160])
+    relay.data(165, first, usage(prompt=5, completion=2) + DONE)
+    relay.end(166, first)
+    relay.flush()
+    observed.advance(500)
+    assert observed.values(table.GENERATED_TOKENS) == {("m",): 4}
+    second = relay.request(600)
+    stream_tokens(relay, second, [700, 720, 740])
+    relay.flush()
+    observed.advance(1000)
+    assert observed.values(table.GENERATED_TOKENS) == {("m",): 5}
+
+
+@pytest.mark.parametrize(
+    ("finish", "status", "data", "outcome"),
+    [
+        (Finish.COMPLETE, 200, chunk() + DONE, "ok"),
+        (Finish.COMPLETE, 200, DONE, "empty"),
+        (Finish.COMPLETE, 200, chunk() + b'data: {"error":{"message":"x","code":504}}\n\n' + DONE, "error_in_stream"),
+        (Finish.UPSTREAM_TRUNCATED, 200, chunk(), "upstream_truncated"),
+        (Finish.CLIENT_CLOSED, 200, chunk(), "client_closed"),
+        (Finish.COMPLETE, 500, b"", "error"),
+        (Finish.COMPLETE, 400, b"", "rejected"),
+    ],
+)
+def test_outcomes(observed: Observed, relay: Relay, finish: Finish, status: int, data: bytes, outcome: str) -> None:
+    stream = relay.request(0)
+    relay.response(50, stream, status)
+    if data:
+        relay.data(60, stream, data)
+    relay.end(70, stream, finish, status)
+    relay.flush()
+    observed.advance(500)
+    assert observed.values(table.REQUESTS) == {("m", "chat_completions", outcome): 1}
+
+
+@pytest.mark.parametrize("finish", [Finish.REJECTED, Finish.CLIENT_CLOSED])
+def test_an_exchange_may_end_before_its_body_came(observed: Observed, relay: Relay, finish: Finish) -> None:
+    stream = relay.request(0)
+    relay.flush(lose=True)
+    other = relay.request(10)
+    relay.end(20, other, finish, 413 if finish is Finish.REJECTED else 0)
+    relay.end(20, stream, finish)
+    relay.flush()
+    observed.advance(500)
+    assert sum(observed.values(table.REQUESTS).values()) == 1
+    assert observed.taps.out_of_order == 0
+
+
+def test_a_json_answer_has_tokens_but_no_ttft(observed: Observed, relay: Relay) -> None:
+    stream = relay.request(0, {"stream": False})
+    relay.response(900, stream, content_type="application/json")
+    body = (
+        b'{"id":"chatcmpl-1","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi you"}}],'
+        b'"usage":{"prompt_tokens":11,"completion_tokens":2,"total_tokens":13}}'
+    )
+    relay.data(900, stream, body)
+    relay.flush()
+    observed.advance(800)
+    assert observed.values(table.OLDEST_FIRST_TOKEN_WAIT) == {}
+    relay.end(901, stream)
+    relay.flush()
+    observed.advance(1500)
+    assert observed.values(table.REQUESTS) == {("m", "chat_completions", "ok"): 1}
+    assert observed.values(table.GENERATED_TOKENS) == {("m",): 2}
+    assert observed.values(table.PROMPT_TOKENS) == {("m",): 11}
+    assert observed.counts(table.TIME_TO_FIRST_TOKEN) == {}
+
+
+def test_slo_of_the_configuration_and_of_the_request() -> None:
+    observed = Observed(AnalysisSettings(slo=Slo(ttft_seconds=0.2, tpot_seconds=0.05)))
+    relay = Relay(observed)
+    kept, late, own = relay.request(0), relay.request(0), relay.request(0, slo_ttft_ms=500.0)
+    for stream, first in ((kept, 150), (late, 300), (own, 300)):
+        stream_tokens(relay, stream, [first, first + 40])
+        relay.data(first + 41, stream, DONE)
+        relay.end(first + 42, stream)
+    relay.flush()
+    observed.advance(1000)
+    assert observed.values(table.REQUESTS_WITHIN_SLO) == {("m",): 2}
+
+
+def test_late_tokens_miss_their_deadlines() -> None:
+    observed = Observed(AnalysisSettings(slo=Slo(itl_seconds=0.1)))
+    relay = Relay(observed)
+    stream = relay.request(0)
+    stream_tokens(relay, stream, [100, 150, 200, 1000])
+    relay.flush()
+    observed.advance(2000)
+    assert observed.values(table.TOKEN_DEADLINES) == {("m",): 3 + 6}
+    assert observed.values(table.TOKEN_DEADLINE_MISSES) == {("m",): 7}
+
+
+def test_throughput_by_concurrency(observed: Observed, relay: Relay) -> None:
+    one, two = relay.request(0), relay.request(0)
+    stream_tokens(relay, one, [100 + 20 * i for i in range(11)])
+    relay.end(310, one)
+    relay.flush()
+    observed.advance(400)
+    stream_tokens(relay, two, [500, 520])
+    relay.flush()
+    observed.advance(1000)
+    seconds = observed.values(table.CONCURRENCY_SECONDS)
+    assert seconds[("m", "1")] == pytest.approx(0.21 + 0.5, abs=0.01)
+    assert observed.values(table.CONCURRENCY_TOKENS)[("m", "1")] == 13
+    assert observed.values(table.CONCURRENCY_REQUESTS)[("m", "1")] == 1
+
+
+def test_other_endpoints_are_only_counted(observed: Observed, relay: Relay) -> None:
+    stream = relay.request(0, path="/v1/embeddings")
+    relay.response(5, stream, content_type="application/json")
+    relay.end(6, stream)
+    relay.flush()
+    observed.advance(500)
+    assert observed.values(table.REQUESTS) == {("m", "embeddings", "ok"): 1}
+    assert observed.counts(table.PROMPT_LENGTH) == {}
+
+
+def test_a_hundred_thousand_model_names_make_no_series() -> None:
+    observed = Observed(served=("m",))
+    relay = Relay(observed)
+    before = len(observed.registry.snapshot())
+    for number in range(100_000):
+        stream = relay.request(number, {"model": f"made-up-{number}"})
+        relay.response(number, stream, 404, "application/json")
+        relay.end(number, stream, status=404)
+        if number % 2000 == 0:
+            relay.flush()
+            observed.advance(number)
+    relay.flush()
+    observed.advance(200_000)
+    assert observed.values(table.REQUESTS) == {("other", "chat_completions", "rejected"): 100_000}
+    assert len(observed.registry.snapshot()) == before
+    assert observed.ledger.requests == {}
+
+
+def test_without_a_list_of_models_a_name_that_upstream_answers_to_is_taken() -> None:
+    observed = Observed(served=())
+    relay = Relay(observed)
+    for name, status in (("real", 200), ("made-up", 404)):
+        stream = relay.request(0, {"model": name})
+        relay.response(10, stream, status)
+        relay.data(20, stream, chunk() + DONE)
+        relay.end(30, stream, status=status)
+    relay.flush()
+    observed.advance(500)
+    assert observed.values(table.REQUESTS) == {
+        ("real", "chat_completions", "ok"): 1,
+        ("other", "chat_completions", "rejected"): 1,
+    }

@@ -1,0 +1,148 @@
+"""Packets that are lost, relays that die, observers that come late."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from script import CHAT, DONE, Observed, Relay, chunk, ns, stream_tokens
+
+from prefillwatch.export import table
+from prefillwatch.wire.tap import Kind, PacketBuilder, RelayStats, RequestHead, ResponseHead, encode_payload
+
+
+def test_no_gap_is_measured_across_a_dropped_packet() -> None:
+    observed = Observed()
+    relay = Relay(observed)
+    stream = relay.request(0)
+    stream_tokens(relay, stream, [100, 120])
+    relay.flush()
+    relay.data(140, stream, chunk())
+    relay.flush(lose=True)
+    relay.data(5000, stream, chunk())  # a gap of 4.86 s, or 243 tokens that nobody saw
+    relay.data(5020, stream, chunk())
+    relay.flush()
+    observed.advance(6000)
+    assert observed.counts(table.INTER_TOKEN_LATENCY) == {("m", "none"): 2}
+    assert observed.sums(table.INTER_TOKEN_LATENCY) == {("m", "none"): pytest.approx(0.04)}
+    assert observed.taps.relays[0].dropped == 1
+
+
+def test_a_stream_cut_by_a_hole_is_read_again_from_the_next_event() -> None:
+    observed = Observed()
+    relay = Relay(observed)
+    stream = relay.request(0)
+    stream_tokens(relay, stream, [100])
+    relay.data(110, stream, chunk()[:40])
+    relay.flush()
+    relay.data(115, stream, chunk()[40:])
+    relay.flush(lose=True)
+    for at_ms in (120, 140):
+        relay.data(at_ms, stream, chunk())
+    relay.data(141, stream, DONE)
+    relay.end(150, stream)
+    relay.flush()
+    observed.advance(1000)
+    assert observed.values(table.REQUESTS) == {("m", "chat_completions", "ok"): 1}
+    assert observed.taps.out_of_order == 0
+
+
+def test_the_first_token_may_have_been_in_the_hole() -> None:
+    observed = Observed()
+    relay = Relay(observed)
+    stream = relay.request(0)
+    relay.flush()
+    stream_tokens(relay, stream, [100, 120])
+    relay.flush(lose=True)
+    relay.data(140, stream, chunk())
+    relay.data(160, stream, chunk())
+    relay.data(161, stream, DONE)
+    relay.end(170, stream)
+    relay.flush()
+    observed.advance(1000)
+    assert observed.counts(table.TIME_TO_FIRST_TOKEN) == {}
+    assert observed.counts(table.INTER_TOKEN_LATENCY) == {("m", "none"): 1}
+
+
+def test_the_streams_of_a_relay_that_died_are_counted_and_leave_nothing_behind() -> None:
+    observed = Observed()
+    old = Relay(observed, epoch=1)
+    for _ in range(3):
+        stream_tokens(old, old.request(0), [100, 120])
+    old.flush()
+    observed.advance(300)
+    new = Relay(observed, epoch=2)
+    stream_tokens(new, new.request(400), [500])
+    new.flush()
+    observed.advance(1000)
+    assert observed.taps.relays[0].lost_streams == 3
+    assert observed.values(table.DECODING_STREAMS) == {("m",): 1}
+    assert len(observed.ledger.book) == 1
+
+
+def test_an_observer_that_came_late_counts_what_it_sees_but_no_ttft() -> None:
+    observed = Observed()
+    builder = PacketBuilder(0, 9)
+    head = RequestHead("POST", CHAT, "application/json", resumed=True, received_ns=ns(50))
+    builder.add(ns(60_000), 1, Kind.REQUEST, encode_payload(head))
+    builder.add(ns(60_000), 1, Kind.RESPONSE, encode_payload(ResponseHead(200, "text/event-stream")))
+    for at_ms in (60_100, 60_120, 60_140):
+        builder.add(ns(at_ms), 1, Kind.DATA, chunk())
+    observed.now_ms = 60_000
+    observed.taps.feed(builder.take(), ns(60_200))
+    observed.advance(75_000)
+    assert observed.counts(table.TIME_TO_FIRST_TOKEN) == {}
+    assert observed.counts(table.INTER_TOKEN_LATENCY) == {("m", "none"): 2}
+    assert observed.values(table.DECODING_STREAMS) == {("m",): 1}
+
+
+def test_a_stream_told_again_is_not_taken_twice() -> None:
+    observed = Observed()
+    relay = Relay(observed)
+    stream = relay.request(0)
+    again = RequestHead("POST", CHAT, "application/json", resumed=True, received_ns=5)
+    relay.add(10, stream, Kind.REQUEST, encode_payload(again))
+    stream_tokens(relay, stream, [100])
+    relay.data(101, stream, DONE)
+    relay.end(110, stream)
+    relay.flush()
+    observed.advance(500)
+    assert observed.counts(table.TIME_TO_FIRST_TOKEN) == {("m", "0-512"): 1}
+
+
+@pytest.mark.parametrize("junk", [b"", b"x", b"\x00" * 64, b"TAwp" + b"\xff" * 60])
+def test_junk_on_the_tap_is_counted(junk: bytes) -> None:
+    observed = Observed()
+    observed.taps.feed(junk, 0)
+    assert observed.taps.unreadable == 1
+
+
+def test_records_that_cannot_follow_are_counted_and_dropped() -> None:
+    observed = Observed()
+    relay = Relay(observed)
+    stream = relay.request(0)
+    relay.add(5, stream, Kind.REQUEST_END, (0).to_bytes(8, "little"))
+    relay.add(6, stream, Kind.RESPONSE, b"\xc1not msgpack")
+    stream_tokens(relay, stream, [100])
+    relay.flush()
+    observed.advance(500)
+    assert (observed.taps.out_of_order, observed.taps.unreadable) == (1, 1)
+    assert observed.values(table.DECODING_STREAMS) == {("m",): 1}
+
+
+def test_totals_of_a_relay_go_on_over_its_restarts() -> None:
+    observed = Observed()
+
+    def told(epoch: int, counts: tuple[int, ...], retries: int) -> None:
+        builder = PacketBuilder(0, epoch)
+        stats = RelayStats(1, 1, 0, 0, (0.1,), counts, float(sum(counts)), retries=retries)
+        builder.add(0, 0, Kind.STATS, encode_payload(stats))
+        observed.taps.feed(builder.take(), 0)
+
+    told(1, (5, 1), 2)
+    told(1, (7, 1), 3)
+    told(2, (1, 0), 1)
+    relay = observed.taps.relays[0]
+    assert (relay.lag_counts, relay.lag_sum, relay.retries) == ([8, 1], 9.0, 4)

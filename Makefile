@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, or minutes of quiet.
 APART := tests/real tests/e2e tests/bench
 
-.PHONY: help demo test lint format unit e2e real bench bench-smoke tools wheel clean
+.PHONY: help demo test lint format readme unit e2e real bench bench-smoke tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -25,6 +25,9 @@ lint: $(READY) ## ruff and mypy
 format: $(READY) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+readme: $(READY) ## write the README's tables of metrics and settings anew
+	$(BIN)/python scripts/readme_tables.py
 
 unit: $(READY) tools
 	$(BIN)/pytest $(APART:%=--ignore=%)

@@ -1,62 +1,116 @@
-"""What the engine's prompts cost and how many tokens fit in a step, learned from busy times.
+"""How many tokens the engine puts into a step, read off the first tokens.
 
-A busy time is a run of long steps between clear ones. The cost is all the excess time of such a run over all the
-uncached tokens of its prompts: learned from single prompts it would fall to nothing, since prompts whose first tokens
-coincide get almost no service of their own. Per run the longest steps show the budget.
+A scheduler with a smaller budget finishes prompts in later steps. So every busy time is scheduled anew under one
+supposed budget after another, with and without chunked prefill, and the budget is the one under which the first
+tokens come in the steps in which they came. That needs no cost: attention makes late chunks of a long prompt so dear
+that the longest steps alone would suggest twice the budget.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from prefillwatch.analysis.cost import Busy, StepCost, fit
 from prefillwatch.analysis.packing import Beat, Engine, Prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 RUNS = 64
 """Busy times kept."""
 
+STEPS = 256
+"""Single steps kept, once it is certain what rode in them."""
+
 FEWEST_TOKENS = 64
-"""A run with fewer prompt tokens says more about the noise than about the cost."""
+"""A busy time with fewer prompt tokens says more about the noise than about the engine."""
 
-SMALL_REST = 0.1
-"""A last chunk may be so small a part of a full step that its step does not count as long."""
+MOST_STEPS = 1000
+"""A longer busy time is not scheduled anew."""
 
-NEAR = 0.25
-"""A budget this close to a power of two is taken for it."""
+FORGET = 0.95
+"""Weight of a busy time against the one after it: the engine may be started anew with another budget."""
+
+FAR_OFF = 3
+"""Steps beyond which being wrong does not count for more."""
+
+GOOD_FIT = 0.15
+"""Steps that first tokens may be off on average before budgets between the powers of two are tried."""
+
+FINER = 16
+"""Number of budgets tried between one power of two and the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the engine may fill its steps."""
+
+    budget: int
+    chunked: bool = True
+
+
+POWERS = tuple(1 << exponent for exponent in range(7, 18))
+COARSE = tuple(Policy(budget, chunked) for chunked in (True, False) for budget in POWERS)
 
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A finished busy time: its prompts, and the excess time and decoders of its long steps."""
+    """A finished busy time: its steps, and its prompts with the step that made the first token of each."""
 
+    beats: list[Beat]
     prompts: list[Prompt]
-    excess_ns: list[int]
-    decoders: list[int]
+    last: list[int]
+    misses: dict[Policy, float] = field(default_factory=dict)
 
-    @property
-    def tokens(self) -> int:
-        return sum(prompt.uncached for prompt in self.prompts)
+    def busy(self) -> Busy:
+        context = sum(prompt.uncached * (prompt.cached + prompt.uncached / 2) for prompt in self.prompts)
+        excess_ns = sum(beat.excess_ns for beat in self.beats)
+        return Busy(len(self.beats), sum(prompt.uncached for prompt in self.prompts), context, excess_ns)
 
-    @property
-    def cost_ns(self) -> float:
-        """Nanoseconds per uncached prompt token."""
-        return sum(self.excess_ns) / max(1, self.tokens)
+    def missed(self, policy: Policy) -> float:
+        """Steps by which first tokens would have come earlier or later under a policy."""
+        found = self.misses.get(policy)
+        if found is None:
+            finished = schedule(self.beats, self.prompts, self.last, policy)
+            off = (abs(finish - last) for finish, last in zip(finished, self.last, strict=True))
+            found = self.misses[policy] = float(sum(min(FAR_OFF, steps) for steps in off))
+        return found
 
-    def fullest(self) -> int:
-        """Tokens in the longest step, by its share of the time, decoders included."""
-        longest = max(range(len(self.excess_ns)), key=self.excess_ns.__getitem__)
-        return round(self.excess_ns[longest] / self.cost_ns) + self.decoders[longest]
+
+def schedule(beats: Sequence[Beat], prompts: Sequence[Prompt], last: Sequence[int], policy: Policy) -> list[int]:
+    """The step in which each prompt would finish; beyond the end for those that would not."""
+    order = sorted(range(len(prompts)), key=lambda each: (last[each], prompts[each].sent_ns))
+    rest = [prompt.uncached for prompt in prompts]
+    finished = [len(beats)] * len(prompts)
+    for index, beat in enumerate(beats):
+        room = policy.budget - beat.decoders
+        arrived = (each for each in order if prompts[each].sent_ns <= beat.start_ns)
+        for each in list(arrived):
+            if room <= 0 or (not policy.chunked and rest[each] > room):
+                break
+            chunk = min(room, rest[each])
+            room -= chunk
+            rest[each] -= chunk
+            if not rest[each]:
+                finished[each] = index
+                order.remove(each)
+    return finished
 
 
 class Learner:
-    """Learns cost and budget from the last busy times. A median, so that one pause of the engine does not matter."""
+    """Learns budget and cost from the last busy times."""
 
-    __slots__ = ("_dirty", "_engine", "_runs")
+    __slots__ = ("_dirty", "_engine", "_policies", "_refine_at", "_runs", "_steps")
 
     def __init__(self) -> None:
         self._runs: deque[Run] = deque(maxlen=RUNS)
+        self._steps: deque[Busy] = deque(maxlen=STEPS)
         self._engine = Engine()
         self._dirty = False
+        self._policies: list[Policy] = list(COARSE)
+        self._refine_at = 0
 
     @property
     def engine(self) -> Engine:
@@ -69,45 +123,57 @@ class Learner:
         """The size of a prompt was corrected."""
         self._dirty = True
 
-    def add(self, prompts: list[Prompt], beats: list[Beat]) -> None:
-        """Take in a finished busy time."""
-        long = [beat for beat in beats if beat.long]
-        run = Run(prompts, [beat.excess_ns for beat in long], [beat.decoders for beat in long])
-        if long and run.tokens >= FEWEST_TOKENS:
+    def add(self, beats: Iterable[Beat], released: Sequence[tuple[Prompt, Beat]]) -> None:
+        """Take in a finished busy time: its steps, and the prompts with the steps that made their first tokens."""
+        makers = {id(beat) for _, beat in released}
+        carriers = [beat for beat in beats if beat.long or id(beat) in makers]
+        position = {id(beat): index for index, beat in enumerate(carriers)}
+        known = [(prompt, position[id(beat)]) for prompt, beat in released if id(beat) in position]
+        run = Run(carriers, [prompt for prompt, _ in known], [index for _, index in known])
+        if carriers and sum(prompt.uncached for prompt in run.prompts) >= FEWEST_TOKENS:
             self._runs.append(run)
             self._dirty = True
 
+    def add_step(self, beat: Beat) -> None:
+        """Take in a final step with its riders."""
+        if self._engine.proven and beat.used >= FEWEST_TOKENS:
+            self._steps.append(Busy(1, beat.used, beat.token_contexts, beat.excess_ns))
+
     def _learn(self) -> Engine:
-        runs = [run for run in self._runs if run.tokens >= FEWEST_TOKENS]
-        if not runs:
-            return Engine()
-        cost_ns = weighted_median([(run.cost_ns, run.tokens) for run in runs])
-        usual = [run for run in runs if cost_ns / 2 < run.cost_ns < 2 * cost_ns]
-        chunked = any(len(run.excess_ns) > len(run.prompts) for run in usual)
-        return Engine(self._budget(usual), cost_ns, chunked or not usual)
+        cost = fit([*(run.busy() for run in self._runs), *self._steps])
+        weighted = self._weighted()
+        if not weighted:
+            return Engine(cost=cost)
+        misses = self._misses(weighted, self._policies)
+        best = min(self._policies, key=misses.__getitem__)
+        if misses[best] > GOOD_FIT * sum(weight * len(run.prompts) for run, weight in weighted):
+            best = self._refined(weighted, best, misses[best])
+        return self._judged(weighted, best, cost)
 
-    def _budget(self, runs: list[Run]) -> int:
-        """The largest step of the last runs, snapped to a power of two where one is near."""
-        most = max((run.fullest() for run in runs), default=0)
-        at_least = max((run.tokens // len(run.excess_ns) for run in runs), default=0)
-        power = snapped(most)
-        return power if power >= (1 - SMALL_REST) * at_least else max(most, at_least)
+    def _weighted(self) -> list[tuple[Run, float]]:
+        """Busy times that can tell budgets apart, the latest with the greatest weight."""
+        runs = [run for run in self._runs if len(run.beats) <= MOST_STEPS]
+        return [(run, FORGET**age) for age, run in enumerate(reversed(runs))]
 
+    def _misses(self, weighted: list[tuple[Run, float]], policies: Iterable[Policy]) -> dict[Policy, float]:
+        return {policy: sum(weight * run.missed(policy) for run, weight in weighted) for policy in policies}
 
-def snapped(tokens: int) -> int:
-    """The power of two next to a number of tokens, or the number itself."""
-    if tokens <= 0:
-        return 0
-    below = 1 << (tokens.bit_length() - 1)
-    nearest = min((below, 2 * below), key=lambda power: abs(power - tokens) / power)
-    return nearest if abs(nearest - tokens) <= NEAR * nearest else tokens
+    def _judged(self, weighted: list[tuple[Run, float]], best: Policy, cost: StepCost) -> Engine:
+        misses = self._misses(weighted, (best, COARSE[len(POWERS) - 1]))
+        proven = misses[COARSE[len(POWERS) - 1]] > misses[best]
+        return Engine(best.budget, best.chunked, proven, cost)
 
-
-def weighted_median(pairs: list[tuple[float, int]]) -> float:
-    """Value at which half of all weight is reached."""
-    half = sum(weight for _, weight in pairs) / 2
-    for value, weight in sorted(pairs):
-        half -= weight
-        if half <= 0:
-            return value
-    return 0.0
+    def _refined(self, weighted: list[tuple[Run, float]], best: Policy, missed: float) -> Policy:
+        """Look between the powers of two around the best; the middle of those that fit equally well."""
+        if len(self._runs) < RUNS and len(self._runs) < self._refine_at:
+            return best
+        self._refine_at = len(self._runs) + max(4, len(self._runs) // 4)
+        tries = [Policy(round(best.budget / 2 * 2 ** (step / FINER)), best.chunked) for step in range(2 * FINER + 1)]
+        misses = self._misses(weighted, tries)
+        least = min(misses.values())
+        if least >= missed:
+            return best
+        good = [policy for policy in tries if misses[policy] == least]
+        found = good[len(good) // 2]
+        self._policies.append(found)
+        return found

@@ -10,20 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from prefillwatch.analysis.cost import StepCost
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
 UNLIMITED = 1 << 40
+NOTHING = StepCost()
 
 TOO_SHORT = 0.5
 """A step shorter than this part of what its tokens should cost did not carry them."""
 
 TOO_LONG = 2.0
-"""What a step may hold beyond its time, given the learned cost per token."""
+"""A step carries at most so many times the tokens that its time should pay for."""
 
+FULL = 0.9
+"""A step with so much of its budget used is full."""
 
-MUCH_MORE = 1.4
-"""A step that took so many times what a full step costs held more than the supposed budget."""
+EXPLAINED = 0.75
+"""A step whose known prompts should take so much of its time has no unknown ones."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +49,11 @@ class Prompt:
     engine_start_ns: int | None = None
     guessed: int = 0
     """Tokens given to it by guesses, before its first token told."""
+
+    @property
+    def cached(self) -> int:
+        """Prompt tokens the engine found in its cache."""
+        return self.tokens - self.uncached
 
     @property
     def over_ns(self) -> int:
@@ -68,9 +78,13 @@ class Beat:
     told: bool = False
     """The engine itself told what rode in it."""
     used: int = 0
+    used_ns: float = 0.0
+    """What its riders should cost."""
     released: list[Prompt] = field(default_factory=list)
     """Prompts whose first tokens it made."""
     riders: list[tuple[Prompt, int]] = field(default_factory=list)
+    token_contexts: float = 0.0
+    """Tokens of its riders times the context before each of them."""
     guesses: list[tuple[Prompt, int]] = field(default_factory=list)
 
     @property
@@ -84,46 +98,60 @@ class Beat:
         aboard = [prompt.tokens for prompt, _ in self.riders or self.guesses]
         return max(aboard + [prompt.tokens for prompt in self.released], default=0)
 
-    def board(self, prompt: Prompt, tokens: int) -> None:
+    def board(self, prompt: Prompt, tokens: int, before: int, cost: StepCost) -> None:
+        """Give a prompt a place for some of its tokens, which follow ``before`` others in the KV cache."""
         self.used += tokens
+        self.used_ns += cost.expect_ns(tokens, before)
+        self.token_contexts += tokens * (before + tokens / 2)
         self.riders.append((prompt, tokens))
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What has been learned about the engine so far; zero: unknown."""
+    """What has been learned about the engine so far."""
 
     budget: int = 0
-    cost_ns: float = 0.0
-    """Nanoseconds of step time per uncached prompt token."""
+    """Tokens per step, decoders included; 0: unknown."""
     chunked: bool = True
+    proven: bool = False
+    """Steps were seen that a larger budget would have made otherwise; else the budget may be larger."""
+    cost: StepCost = field(default_factory=StepCost)
 
     def room(self, beat: Beat) -> int:
-        """Prompt tokens the step could still take. A step far longer than a full one refutes the budget."""
+        """Prompt tokens the step could still take."""
         if not self.budget:
             return UNLIMITED
-        in_time = self.tokens_in(beat.excess_ns)
-        full = in_time if UNLIMITED > in_time > MUCH_MORE * self.budget else self.budget - beat.decoders
+        full = self.budget - beat.decoders
+        if not self.proven:
+            full = max(full, self.cost.tokens_in(beat.excess_ns))
         return max(0, full - beat.used)
 
-    def tokens_in(self, excess_ns: int) -> int:
-        """Prompt tokens that take this long; UNLIMITED while the cost is unknown."""
-        return round(excess_ns / self.cost_ns) if self.cost_ns else UNLIMITED
+    def room_and_time(self, beat: Beat) -> int:
+        """Prompt tokens the step could still take and may have had the time for."""
+        spare_ns = TOO_LONG * max(beat.excess_ns, beat.clear_ns) - beat.used_ns
+        return max(0, min(self.room(beat), self.cost.tokens_in(spare_ns)))
+
+    def explains(self, beat: Beat) -> bool:
+        """Whether what is known to have ridden in a step leaves nothing for others."""
+        if not self.budget or not self.cost.known:
+            return False
+        return beat.used >= FULL * (self.budget - beat.decoders) or beat.used_ns >= EXPLAINED * beat.excess_ns
 
 
 def place(beats: Sequence[Beat], last: int, prompt: Prompt, engine: Engine) -> int:
     """Put a prompt into its steps; ``last`` is the index of the one that made its first token. Returns the first."""
     lowest = _lowest(beats, last, prompt, engine)
-    first = _first(beats, lowest, last, prompt, engine)
-    if first < last and not engine.budget:
-        _board_by_time(beats[first : last + 1], prompt)
-    else:
+    if engine.budget:
+        first = _first(beats, lowest, last, prompt, engine)
         _board_in_order(beats[first : last + 1], prompt, engine)
+    else:
+        first = lowest
+        _board_by_time(beats[first : last + 1], prompt)
     return first
 
 
 def _lowest(beats: Sequence[Beat], last: int, prompt: Prompt, engine: Engine) -> int:
-    """The earliest step the prompt can have been in: after it arrived, and in a run of steps that had room and time."""
+    """The earliest step the prompt can have been in: after it arrived, in a run of steps that had room and time."""
     first = last
     while first > 0 and engine.chunked and may_carry(beats[first - 1], prompt, engine):
         first -= 1
@@ -140,15 +168,12 @@ def may_carry(beat: Beat, prompt: Prompt, engine: Engine) -> bool:
     chunk = min(prompt.uncached, engine.room(beat))
     if chunk <= 0:
         return False
-    if chunk >= UNLIMITED or not engine.cost_ns:
-        return True
-    return beat.excess_ns >= TOO_SHORT * engine.cost_ns * (beat.used + (chunk if engine.budget else 1))
+    needed_ns = beat.used_ns + (engine.cost.expect_ns(chunk) if engine.budget else 0)
+    return beat.excess_ns >= TOO_SHORT * needed_ns
 
 
 def _first(beats: Sequence[Beat], lowest: int, last: int, prompt: Prompt, engine: Engine) -> int:
     """The earliest step from which on the prompt would have finished in its last step, not before."""
-    if not engine.budget:
-        return lowest
     before_last = 0
     first = last
     for index in range(last - 1, lowest - 1, -1):
@@ -161,25 +186,18 @@ def _first(beats: Sequence[Beat], lowest: int, last: int, prompt: Prompt, engine
 
 def _board_in_order(beats: Sequence[Beat], prompt: Prompt, engine: Engine) -> None:
     """Fill the steps from the first on; the last one takes the rest, as far as it was long enough for it."""
-    rest = prompt.uncached
+    done = 0
     for beat in beats[:-1]:
-        chunk = min(engine.room(beat), rest - 1)
+        chunk = min(engine.room(beat), prompt.uncached - 1 - done)
         if chunk > 0:
-            beat.board(prompt, chunk)
-            rest -= chunk
-    beats[-1].board(prompt, max(1, min(rest, capacity(beats[-1], engine))))
-
-
-def capacity(beat: Beat, engine: Engine) -> int:
-    """Prompt tokens for which a step has room and time left."""
-    if not engine.cost_ns:
-        return engine.room(beat)
-    in_time = round(TOO_LONG * engine.tokens_in(max(beat.excess_ns, beat.clear_ns))) - beat.used
-    return max(0, min(engine.room(beat), in_time))
+            beat.board(prompt, chunk, prompt.cached + done, engine.cost)
+            done += chunk
+    rest = max(1, min(prompt.uncached - done, engine.room_and_time(beats[-1])))
+    beats[-1].board(prompt, rest, prompt.cached + done, engine.cost)
 
 
 def _board_by_time(beats: Sequence[Beat], prompt: Prompt) -> None:
     """Without a known budget the tokens go by the time the steps took."""
     total_ns = sum(beat.excess_ns for beat in beats) or 1
     for beat in beats:
-        beat.board(prompt, max(1, round(prompt.uncached * beat.excess_ns / total_ns)))
+        beat.board(prompt, max(1, round(prompt.uncached * beat.excess_ns / total_ns)), 0, NOTHING)

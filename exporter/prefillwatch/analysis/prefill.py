@@ -23,8 +23,9 @@ import numpy as np
 
 from prefillwatch.analysis.budget import Learner
 from prefillwatch.analysis.clear_step import ClearStep
+from prefillwatch.analysis.heartbeat import WIDEST_SPREAD_NS
 from prefillwatch.analysis.overlap import IntArray, Overlap, StepHistory, joined, largest_during
-from prefillwatch.analysis.packing import UNLIMITED, Beat, Engine, Prompt, capacity, may_carry, place
+from prefillwatch.analysis.packing import TOO_SHORT, UNLIMITED, Beat, Engine, Prompt, may_carry, place
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -42,11 +43,11 @@ TRAIL_NS = 15_000_000
 LEAD_NS = 10_000_000
 """… and up to so much earlier, since delivery after a long step spreads."""
 
+CLOSED_AFTER_NS = WIDEST_SPREAD_NS + TRAIL_NS
+"""By so much later every step around a first token has been closed by the heartbeat."""
+
 CLEAR_AT_LEAST = 0.6
 """A step shorter than this part of a clear one is a splinter of another and proves nothing."""
-
-EXPLAINED = 0.8
-"""A step that holds so much of what it had room or time for has no room for another prompt."""
 
 ENGINE_IS_LIVE_NS = 5 * SECOND
 """Steps told by the engine replace those of the heartbeat while they come at least this often."""
@@ -100,11 +101,13 @@ class PrefillTimeline:
         self._over: deque[Prompt] = deque()
         self._beats: list[Beat] = []
         self._scanned = 0
-        self._run_begin_ns = 0
         self._run: list[Beat] = []
+        self._run_released: list[tuple[Prompt, Beat]] = []
+        self._unlearned: list[tuple[Prompt, Beat]] = []
         self._closed_ns = 0
         self._clear_start_ns = 0
         self._last_end_ns = 0
+        self._told_end_ns = 0
         self._busy_until_ns = 0
         self._engine_until_ns: int | None = None
         self._final: deque[StepFacts] = deque(maxlen=max_steps)
@@ -190,7 +193,7 @@ class PrefillTimeline:
             prompt = self._prompts.get(rid) or Prompt(rid, start_ns, tokens, tokens)
             if prompt.engine_start_ns is None:
                 prompt.engine_start_ns = start_ns
-            beat.board(prompt, tokens)
+            beat.board(prompt, tokens, 0, self.engine.cost)
         self._append(beat)
 
     def engine_prefill(self, rid: Hashable, prefill_ns: int) -> None:
@@ -240,12 +243,12 @@ class PrefillTimeline:
         done = 0
         for prompt in self._firsts:
             assert prompt.first_ns is not None
-            if prompt.first_ns > now_ns - TRAIL_NS:
+            if prompt.first_ns > now_ns - CLOSED_AFTER_NS:
                 break
             self._release(prompt)
             done += 1
         del self._firsts[:done]
-        self._scan(now_ns - 2 * TRAIL_NS)
+        self._scan(now_ns - CLOSED_AFTER_NS - TRAIL_NS)
         self._finalise(now_ns)
         self._forget(now_ns)
 
@@ -296,8 +299,7 @@ class PrefillTimeline:
 
     def _maker(self, prompt: Prompt, first_ns: int, low: int, high: int) -> int:
         """The step among those near the first token: the latest that was long enough, else the last one before it."""
-        engine = self.engine
-        needed_ns = 0.5 * engine.cost_ns * min(prompt.uncached, engine.budget or prompt.uncached)
+        needed_ns = TOO_SHORT * self.engine.cost.expect_ns(min(prompt.uncached, self.engine.budget or prompt.uncached))
         last = low
         for index in range(high - 1, low - 1, -1):
             beat = self._beats[index]
@@ -316,7 +318,7 @@ class PrefillTimeline:
         if following is not None and following.start_ns < first_ns:
             start_ns, following.start_ns = following.start_ns, first_ns
         else:
-            previous_ns = self._beats[index - 1].end_ns if index else self.settled_ns
+            previous_ns = self._beats[index - 1].end_ns if index else self._told_end_ns
             start_ns = max(previous_ns, min(prompt.sent_ns, self._oldest_not_passed_over(prompt.sent_ns)))
         self._beats.insert(index, self._beat(min(start_ns, first_ns), first_ns, 0, observed=False))
         self._last_end_ns = max(self._last_end_ns, first_ns)
@@ -330,9 +332,13 @@ class PrefillTimeline:
         """Place the prompts that each step finished, and notice where clear steps end a run."""
         while self._scanned < len(self._beats) and self._beats[self._scanned].end_ns <= until_ns:
             beat = self._beats[self._scanned]
-            self._place_gone(beat)
-            for prompt in sorted(beat.released, key=attrgetter("sent_ns")):
-                self._place(prompt, self._scanned)
+            released = [(prompt, beat) for prompt in sorted(beat.released, key=attrgetter("sent_ns"))]
+            self._run_released += released
+            if self.engine.proven:
+                self._place_gone(beat)
+                self._place_all(released)
+            else:
+                self._unlearned += released
             beat.released.clear()
             self._run.append(beat)
             if not beat.long and beat.end_ns - beat.start_ns >= CLEAR_AT_LEAST * beat.clear_ns:
@@ -346,6 +352,10 @@ class PrefillTimeline:
             index = self._scanned if prompt.over_ns > beat.start_ns else self._scanned - 1
             if index >= 0 and may_carry(self._beats[index], prompt, self.engine):
                 place(self._beats, index, prompt, self.engine)
+
+    def _place_all(self, released: list[tuple[Prompt, Beat]]) -> None:
+        for prompt, beat in released:
+            self._place(prompt, bisect_left(self._beats, beat.end_ns, key=_end))
 
     def _place(self, prompt: Prompt, index: int) -> None:
         if prompt.engine_start_ns is not None:
@@ -365,9 +375,11 @@ class PrefillTimeline:
         """A clear step: whoever has no first token by its end was not in service before, or it would have gone on."""
         self._closed_ns = clear.end_ns
         self._clear_start_ns = clear.start_ns
-        prompts = {id(prompt): prompt for beat in self._run for prompt, _ in beat.riders}
-        if prompts:
-            self._learner.add(list(prompts.values()), self._run)
+        if self._run_released:
+            self._learner.add(self._run, self._run_released)
+        self._place_all(self._unlearned)
+        self._unlearned = []
+        self._run_released = []
         self._run = []
 
     def _finalise(self, now_ns: int) -> None:
@@ -380,13 +392,13 @@ class PrefillTimeline:
             done += 1
         self._drop(done)
         if not self._beats and not self._firsts:
-            self.settled_ns = max(self.settled_ns, now_ns - 6 * TRAIL_NS)
+            self.settled_ns = max(self.settled_ns, now_ns - CLOSED_AFTER_NS - TRAIL_NS)
 
     def _is_final(self, beat: Beat, now_ns: int, undecided: int) -> bool:
         if beat.told or not beat.long or beat.end_ns <= self._closed_ns:
             return True
         oldest = min((each.sent_ns for each in self._unplaced()), default=beat.end_ns)
-        if oldest > beat.start_ns or self._is_explained(beat):
+        if oldest > beat.start_ns or self.engine.explains(beat):
             return True
         return beat.end_ns < now_ns - self._horizon_ns or undecided > self._max_steps
 
@@ -395,22 +407,21 @@ class PrefillTimeline:
         yield from self._firsts
         yield from (prompt for beat in self._beats[self._scanned :] for prompt in beat.released)
         yield from self._gone
+        yield from (prompt for prompt, _ in self._unlearned)
         oldest = next(iter(self._waiting.values()), None)
         if oldest is not None:
             yield oldest
 
-    def _is_explained(self, beat: Beat) -> bool:
-        engine = self.engine
-        full = min(engine.budget - beat.decoders, engine.tokens_in(beat.excess_ns)) if engine.budget else 0
-        return full > 0 and beat.used >= EXPLAINED * full
-
     def _emit(self, beat: Beat) -> None:
-        if beat.long and not beat.told and not self._is_explained(beat):
+        if beat.long and beat.riders:
+            self._learner.add_step(beat)
+        if beat.long and not beat.told and not self.engine.explains(beat):
             self._explain(beat)
         tokens = sum(each for _, each in beat.riders)
         members = tuple((prompt.rid, each) for prompt, each in beat.riders)
         self._final.append(StepFacts(beat.start_ns, beat.end_ns, beat.decoders, tokens, members, beat.observed))
         self._history.append(beat.start_ns, beat.end_ns, max((each.tokens for each, _ in beat.riders), default=0))
+        self._told_end_ns = beat.end_ns
         self.settled_ns = max(self.settled_ns, beat.end_ns)
 
     def _explain(self, beat: Beat) -> None:
@@ -419,14 +430,14 @@ class PrefillTimeline:
             each for each in self._silent.values() if each.sent_ns <= beat.start_ns and each.guessed < each.uncached
         ]
         for prompt in silent:
-            tokens = min(prompt.uncached - prompt.guessed, capacity(beat, self.engine))
+            tokens = min(prompt.uncached - prompt.guessed, self.engine.room_and_time(beat))
             if tokens > 0:
-                beat.board(prompt, tokens)
+                beat.board(prompt, tokens, prompt.cached + prompt.guessed, self.engine.cost)
                 prompt.guessed += tokens
         if beat.end_ns > self._closed_ns:
             for prompt, tokens in beat.guesses:
                 if prompt.first_ns is None and prompt.gone_ns is None:
-                    beat.board(prompt, tokens)
+                    beat.board(prompt, tokens, 0, self.engine.cost)
 
     def _drop(self, done: int) -> None:
         del self._beats[:done]
@@ -434,10 +445,13 @@ class PrefillTimeline:
 
     def _finish_all(self) -> None:
         """Make everything final as it is now."""
+        self._place_all(self._unlearned)
+        self._unlearned = []
         for beat in self._beats:
             self._emit(beat)
         self._beats.clear()
         self._run = []
+        self._run_released = []
         self._scanned = 0
 
     def _forget(self, now_ns: int) -> None:

@@ -11,6 +11,7 @@ from prefillwatch.analysis.lifecycle import OUTCOMES
 from prefillwatch.analysis.prompts import PromptBuckets
 from prefillwatch.analysis.settings import DEFAULT_PROMPT_EDGES, DEFAULT_WINDOWS_S
 from prefillwatch.export.spec import Kind, Label, Spec, window_name
+from prefillwatch.relay.lag import BOUNDS
 from prefillwatch.wire.routes import ENDPOINTS
 
 _PROMPT_BUCKETS = PromptBuckets(DEFAULT_PROMPT_EDGES)
@@ -55,7 +56,7 @@ PER_TOKEN_BOUNDS = (
 )
 PROMPT_TOKEN_BOUNDS = tuple(float(1 << power) for power in range(4, 21))
 TOKENS_PER_EVENT_BOUNDS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-LAG_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+LAG_BOUNDS = BOUNDS
 
 
 def _counter(name: str, labels: tuple[Label, ...], text: str) -> Spec:

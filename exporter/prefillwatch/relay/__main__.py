@@ -1,0 +1,38 @@
+"""``python -m prefillwatch.relay``: reads its settings from stdin and relays until it has drained."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from typing import Final
+
+from prefillwatch.relay.reactor import raise_descriptor_limit
+from prefillwatch.relay.relay import Relay
+from prefillwatch.relay.settings import decode_settings
+
+#: Exchanges take their cycles apart themselves; the collector is a safety net and must not cost a token its time.
+_COLLECT_AFTER: Final = 50_000
+
+
+def main() -> int:
+    """Exit code 0 after draining, 1 for settings that cannot be used."""
+    try:
+        relay = Relay(decode_settings(sys.stdin.buffer.read()))
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"prefillwatch relay: cannot start: {error}\n")
+        return 1
+    raise_descriptor_limit()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    relay.reactor.on_signal(signal.SIGTERM, relay.drain)
+    relay.reactor.on_signal(signal.SIGUSR2, relay.announce)
+    relay.start()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER, 20, 20)
+    relay.reactor.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""How one answer passes through: what goes to the client, what the observer may see, and where it ends."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, Protocol
+
+from prefillwatch.relay.forwarding import forwarded_trailers, response_head
+from prefillwatch.relay.framing import ChunkedScanner, CloseScanner, LengthScanner
+from prefillwatch.relay.http_head import Request, Response, has_body
+
+#: A JSON answer beyond this is not shown whole to the observer.
+_MAX_OBSERVED_JSON: Final = 8 * 2**20
+
+
+class Stripper(Protocol):
+    """Takes away again what we asked for in the client's place."""
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def finish(self) -> bytes: ...
+
+
+class _Passage(enum.Enum):
+    AS_IT_CAME = enum.auto()  # framing included
+    PLAIN = enum.auto()  # payload only, ended by closing: chunks mean nothing to a client of HTTP/1.0
+    CHUNKS = enum.auto()  # framed anew: something is stripped
+
+
+class Answer:
+    """The body of one response on its way to the client.
+
+    ``head`` is the head for the client. ``until_close``: upstream ends the body by closing. ``client_until_close``: we
+    do, so an end that is none must look like an error.
+    """
+
+    __slots__ = (
+        "_observed_left", "_passage", "_scanner", "client_keeps", "client_until_close", "head", "is_stream", "observed",
+        "stripper", "until_close", "upstream_keeps",
+    )  # fmt: skip
+
+    def __init__(
+        self, request: Request, response: Response, *, observed: bool, keep: bool, stripper: Stripper | None
+    ) -> None:
+        content_type = response.header(b"content-type").lower()
+        self.is_stream = b"event-stream" in content_type
+        self.observed = observed and (self.is_stream or b"json" in content_type)
+        self._observed_left = _MAX_OBSERVED_JSON
+        self._scanner = _scanner(request, response)
+        strips = self.is_stream and response.status == 200 and not response.header(b"content-encoding")
+        self.stripper = stripper if strips and not self._scanner.done else None
+        self._passage = self._choose_passage(request, response)
+        self.until_close = isinstance(self._scanner, CloseScanner)
+        self.client_until_close = self._passage is _Passage.PLAIN or (
+            self._passage is _Passage.AS_IT_CAME and self.until_close
+        )
+        self.upstream_keeps = response.keep_alive and not self.until_close
+        self.client_keeps = request.keep_alive and keep and not self.client_until_close
+        self.head = self._client_head(request, response)
+
+    def _choose_passage(self, request: Request, response: Response) -> _Passage:
+        if self._scanner.done:
+            return _Passage.AS_IT_CAME
+        if self.stripper is not None:
+            return _Passage.CHUNKS if request.minor == 1 else _Passage.PLAIN
+        return _Passage.PLAIN if response.chunked and request.minor == 0 else _Passage.AS_IT_CAME
+
+    def _client_head(self, request: Request, response: Response) -> bytes:
+        as_it_came = self._passage is _Passage.AS_IT_CAME
+        kept = b"" if request.minor == 1 else b"keep-alive"
+        return response_head(
+            response,
+            chunked=self._passage is _Passage.CHUNKS or (as_it_came and response.chunked and request.minor == 1),
+            length=as_it_came and not response.chunked,
+            connection=kept if self.client_keeps else b"close",
+        )
+
+    @property
+    def done(self) -> bool:
+        return self._scanner.done
+
+    @property
+    def is_plain_stream(self) -> bool:
+        """Whether whole chunks can be passed on and shown without a closer look, from here."""
+        scanner = self._scanner
+        return (
+            self.observed
+            and self.is_stream
+            and self._passage is _Passage.AS_IT_CAME
+            and isinstance(scanner, ChunkedScanner)
+            and scanner.between_chunks
+        )
+
+    def feed(self, data: bytes) -> tuple[bool, bytes, bytes]:
+        """Whether bytes came that are no part of the answer, what the client gets, and the payload as upstream sent it.
+
+        Raises FramingError, and HeadError for malformed trailers.
+        """
+        end, payload = self._scanner.feed(data)
+        extra = end < len(data)
+        if self._passage is _Passage.AS_IT_CAME:
+            return extra, data[:end] if extra else data, payload
+        return extra, self._framed_anew(payload), payload
+
+    def finish(self) -> bytes:
+        """Upstream closed, and that is the end: what the client still gets."""
+        self._scanner.done = True
+        return b"" if self._passage is _Passage.AS_IT_CAME else self._framed_anew(b"")
+
+    def observes(self, payload: bytes) -> bool:
+        """Whether the observer gets to see these bytes."""
+        if not self.observed or self.is_stream:
+            return self.observed
+        self._observed_left -= len(payload)
+        return self._observed_left >= 0
+
+    def _framed_anew(self, payload: bytes) -> bytes:
+        if self.stripper is not None:
+            payload = self.stripper.feed(payload)
+            if self.done:
+                payload += self.stripper.finish()
+        if self._passage is _Passage.PLAIN:
+            return payload
+        chunk = b"%x\r\n%b\r\n" % (len(payload), payload) if payload else b""
+        if not self.done:
+            return chunk
+        trailers = self._scanner.trailers if isinstance(self._scanner, ChunkedScanner) else []
+        return chunk + forwarded_trailers(trailers)
+
+
+def _scanner(request: Request, response: Response) -> ChunkedScanner | LengthScanner | CloseScanner:
+    if not has_body(request.method, response):
+        return LengthScanner(0)
+    if response.chunked:
+        return ChunkedScanner()
+    return LengthScanner(response.content_length) if response.content_length >= 0 else CloseScanner()

@@ -1,0 +1,40 @@
+"""Answers of our own, in the form OpenAI's API gives its errors. They name the fault and never repeat what was sent."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+#: The fixed word that an END record carries as its reason, by the fault that was found outside a head.
+BODY_TOO_LARGE: Final = "body_too_large"
+REQUEST_TIMEOUT: Final = "request_timeout"
+UPGRADE: Final = "upgrade"
+CONNECT_METHOD: Final = "connect_method"
+HEAD_TOO_LARGE: Final = "head_too_large"
+
+_PHRASES: Final = {
+    400: "Bad Request",
+    408: "Request Timeout",
+    413: "Content Too Large",
+    417: "Expectation Failed",
+    431: "Request Header Fields Too Large",
+    501: "Not Implemented",
+    502: "Bad Gateway",
+    504: "Gateway Timeout",
+    505: "HTTP Version Not Supported",
+}
+
+
+def error_answer(status: int, message: str, code: str, *, head_only: bool = False) -> bytes:
+    """A whole response, after which the connection closes."""
+    kind = "invalid_request_error" if status < 500 else "upstream_error" if status in (502, 504) else "server_error"
+    error = {"message": message, "type": kind, "param": None, "code": code}
+    body = msgspec.json.encode({"error": error})
+    head = (
+        f"HTTP/1.1 {status} {_PHRASES[status]}\r\n"
+        "Content-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    ).encode()
+    return head if head_only else head + body

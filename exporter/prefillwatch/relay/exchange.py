@@ -1,0 +1,534 @@
+"""One request and its answer.
+
+Life: `open` (head read) → `begin` (request complete) → a connection → request sent → response head → body → over. Every
+way out goes through `_over`, once, which tells the tap how it ended.
+"""
+
+from __future__ import annotations
+
+import select
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from prefillwatch.relay import answers
+from prefillwatch.relay.answer import Answer
+from prefillwatch.relay.forwarding import interim_head, request_head
+from prefillwatch.relay.framing import FramingError, whole_chunk_prefixes
+from prefillwatch.relay.http_head import (
+    MAX_RESPONSE_HEAD,
+    HeadError,
+    Message,
+    Request,
+    Response,
+    end_of_head,
+    parse_response,
+)
+from prefillwatch.relay.reactor import ENDED, QUIET, monotonic_ns
+from prefillwatch.relay.request_body import RequestBody
+from prefillwatch.wire.routes import GENERATING, endpoint_of
+from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead
+
+if TYPE_CHECKING:
+    from prefillwatch.relay.client import ClientConnection
+    from prefillwatch.relay.dialer import Dial
+    from prefillwatch.relay.relay import Relay
+    from prefillwatch.relay.upstream import UpstreamConnection
+
+#: A token's read; longer ones take the general way.
+_TOKEN_READ: Final = 16 * 1024
+_READ: Final = 256 * 1024
+_PREFIXES: Final = whole_chunk_prefixes(4096)
+#: Body bytes handed to upstream in one turn, so that a large upload holds up nobody.
+_MAX_SENT_PER_TURN: Final = 1024 * 1024
+#: What the observer gets to see of a request or of a JSON answer.
+OBSERVED_BYTES: Final = 8 * 2**20
+_REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
+_REPEAT_WITHIN_NS: Final = 10**9
+
+
+class Exchange:
+    """See the module. The client's connection outlives it, the upstream's may."""
+
+    __slots__ = (
+        "_add_key", "_add_payload", "_add_time", "_answer", "_body", "_data_key", "_dial", "_head", "_head_searched",
+        "_injected", "_observed", "_out", "_paused", "_recv", "_repeatable", "_response", "_send", "_sent_ns",
+        "_sent_whole", "_tapped_body", "_upstream", "client", "done", "is_answering", "last_read_ns", "received_ns",
+        "relay", "request", "stream",
+    )  # fmt: skip
+
+    def __init__(self, relay: Relay, client: ClientConnection, request: Request) -> None:
+        self.relay = relay
+        self.client = client
+        self.request = request
+        self.stream = relay.next_stream()
+        self.done = False
+        self.is_answering = False  # the request is complete; what comes now is upstream's turn
+        self.received_ns = 0
+        self.last_read_ns = 0
+        generating = request.method == b"POST" and endpoint_of(request.path) in GENERATING
+        self._observed = generating
+        self._repeatable = generating or request.method in _REPEATABLE
+        self._tapped_body = 0
+        self._injected = False
+        self._body: RequestBody | None = None  # kept as long as it may have to be sent again
+        self._out: deque[memoryview] = deque()  # of the request, not taken by upstream yet
+        self._dial: Dial | None = None
+        self._upstream: UpstreamConnection | None = None
+        self._sent_ns = 0
+        self._sent_whole = False
+        self._head = bytearray()
+        self._head_searched = 0
+        self._response: Response | None = None
+        self._answer: Answer | None = None
+        self._paused = False
+        tap = relay.tap
+        self._data_key = self.stream << 8 | Kind.DATA
+        self._add_time, self._add_key, self._add_payload = tap.times.append, tap.keys.append, tap.payloads.append
+        self._send = client.send
+        self._recv: Any = None
+
+    # The request
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def open(self, first_ns: int) -> None:
+        """The head is known; ``first_ns`` is when its first byte was read."""
+        self.relay.add_exchange(self)
+        self._tell(first_ns, Kind.REQUEST, self._request_head())
+
+    def _request_head(self, *, resumed: bool = False) -> RequestHead:
+        request = self.request
+        return RequestHead(
+            method=request.method.decode("latin-1"),
+            path=request.path,
+            content_type=_text(request, b"content-type"),
+            content_encoding=_text(request, b"content-encoding"),
+            content_length=request.content_length,
+            request_id=_text(request, b"x-request-id"),
+            slo_ttft_ms=_number(request.header(b"x-slo-ttft-ms")),
+            slo_tpot_ms=_number(request.header(b"x-slo-tpot-ms")),
+            resumed=resumed,
+            received_ns=self.received_ns if resumed else 0,
+            body_limit=OBSERVED_BYTES if self._observed else 0,
+        )
+
+    def tap_body(self, payload: bytes, now: int) -> None:
+        """Body bytes came in."""
+        if self._observed and payload and self._tapped_body < OBSERVED_BYTES:
+            shown = payload[: OBSERVED_BYTES - self._tapped_body]
+            self._tapped_body += len(shown)
+            self.relay.tap.add_body(now, self.stream, shown)
+
+    def begin(self, body: RequestBody, now: int) -> None:
+        """The request is complete: send it."""
+        self.received_ns = self.last_read_ns = now
+        self.is_answering = True
+        self._add(now, Kind.REQUEST_END, body.size.to_bytes(8, "little"))
+        self._body = body
+        self._dispatch(fresh=not self._repeatable, inject=self.relay.injecting and self._observed)
+
+    def reject(self, status: int, reason: str, message: str) -> None:
+        """Answer without upstream."""
+        self._answer_error(Finish.REJECTED, status, reason, message)
+
+    # Towards upstream
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, *, fresh: bool, inject: bool = False) -> None:
+        """Put the request together and find it a connection."""
+        assert self._body is not None
+        self._out = deque(memoryview(piece) for piece in self._framed(inject=inject))
+        self._sent_whole = False
+        connection = None if fresh else self.relay.pool.take()
+        if connection is None:
+            self._dial = self.relay.dialer.dial(self._connected, self._unreachable)
+        else:
+            self._connected(connection)
+
+    def _framed(self, *, inject: bool) -> list[bytes | bytearray]:
+        assert self._body is not None
+        relay, request = self.relay, self.request
+        rewritten = relay.rewritten(self._body, request) if inject else None
+        self._injected = rewritten is not None
+        if rewritten is not None:
+            head = request_head(request, relay.authority, keep_host=relay.keep_host, length=len(rewritten))
+            return [head + rewritten]
+        head = request_head(request, relay.authority, keep_host=relay.keep_host)
+        body = list(self._body.framed())
+        if sum(map(len, body)) <= _TOKEN_READ:  # one segment rather than two
+            return [head + b"".join(body)]
+        return [head, *body]
+
+    def _connected(self, connection: UpstreamConnection) -> None:
+        self._dial = None
+        self._upstream = connection
+        self._recv = connection.recv
+        self.relay.reactor.handlers[connection.fd] = self._on_upstream
+        self._pump()
+
+    def _pump(self) -> None:
+        """Hand to upstream what it takes of the request."""
+        upstream, out, room = self._upstream, self._out, _MAX_SENT_PER_TURN
+        if upstream is None or self.done:
+            return
+        while out and room > 0:
+            try:
+                sent = upstream.send(out[0])
+            except BlockingIOError:
+                return
+            except OSError:  # an answer may still be there to read
+                out.clear()
+                self._read()
+                return
+            room -= sent
+            if sent == len(out[0]):
+                out.popleft()
+            else:
+                out[0] = out[0][sent:]
+        if out:
+            self.relay.reactor.soon(self._pump)
+        elif not self._sent_whole:
+            self._sent()
+
+    def _sent(self) -> None:
+        self._sent_whole = True
+        self._sent_ns = monotonic_ns()
+        self._add(self._sent_ns, Kind.SENT)
+        assert self._upstream is not None
+        if self._upstream.reused and self._repeatable:
+            self.relay.repeatable.add(self)
+        else:
+            self.forget_body()
+
+    def forget_body(self) -> None:
+        """It will not be sent a second time because of a dead connection."""
+        if not self._injected:
+            self._body = None
+
+    def _unreachable(self, reason: str) -> None:
+        self._dial = None
+        status = 504 if reason == "timeout" else 502
+        self._answer_error(Finish.UPSTREAM_UNREACHABLE, status, reason, _UNREACHABLE.get(reason, _NO_ANSWER))
+
+    # From upstream
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _on_token(self, events: int) -> None:
+        """The hot path: an event of upstream's socket while chunks of an observed answer stream through."""
+        if events != QUIET:
+            self._on_upstream(events)
+            return
+        try:
+            data = self._recv(_TOKEN_READ)
+        except OSError as error:
+            self._read_failed(error)
+            return
+        now = monotonic_ns()
+        size = len(data)
+        prefix = _PREFIXES.get(size)
+        if prefix is None or not data.startswith(prefix) or not data.endswith(b"\r\n"):
+            self._received(data, now, more=size == _TOKEN_READ)
+            return
+        try:
+            sent = self._send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.client.gone()
+            return
+        self._add_time(now)
+        self._add_key(self._data_key)
+        self._add_payload(data[len(prefix) : -2])
+        if sent != size:
+            self.client.hold(data, sent)
+            self._pause()
+
+    def _on_upstream(self, events: int) -> None:
+        if self._out and events & select.EPOLLOUT:
+            self._pump()
+        if events & ~select.EPOLLOUT and self._upstream is not None:
+            self._read(more=bool(events & ENDED))
+
+    def _read_on(self) -> None:
+        if not self.done and self._upstream is not None:
+            self._read()
+
+    def _read(self, *, more: bool = False) -> None:
+        if self._paused or self.done:
+            return
+        upstream = self._upstream
+        assert upstream is not None
+        try:
+            data = self._recv(_READ)
+        except OSError as error:
+            self._read_failed(error)
+            return
+        self._received(data, monotonic_ns(), more=more or len(data) == _READ or upstream.is_tls)
+
+    def _read_failed(self, error: OSError) -> None:
+        if not isinstance(error, BlockingIOError):
+            self._upstream_ended(clean=False)
+
+    def _received(self, data: bytes, now: int, *, more: bool) -> None:
+        """Bytes of the answer, or their end. ``more``: the kernel may hold more and will not say so again."""
+        if not data:
+            self._upstream_ended(clean=True)
+            return
+        if more:
+            self.relay.reactor.soon(self._read_on)
+        self.last_read_ns = now
+        try:
+            if self._answer is None:
+                self._head += data
+                self._take_heads(now)
+            else:
+                self._pass_on(data, now)
+        except (HeadError, FramingError):
+            self._broken()
+
+    def _take_heads(self, now: int) -> None:
+        """Interim heads and the final one, as far as they are there."""
+        head = self._head
+        while self._answer is None and not self.done:
+            end = end_of_head(head, self._head_searched)
+            if end < 0:
+                self._head_searched = len(head)
+                if len(head) > MAX_RESPONSE_HEAD:
+                    raise HeadError(502, answers.HEAD_TOO_LARGE, "Upstream's response head is too large.")
+                return
+            response = parse_response(bytes(memoryview(head)[:end]))
+            rest = bytes(memoryview(head)[end:])
+            self._head_searched = 0
+            if response.status < 200:
+                del head[:end]
+                self._pass_interim(response)
+            else:
+                self._head = bytearray()
+                self._take_response(response, rest, now)
+
+    def _pass_interim(self, response: Response) -> None:
+        if response.status == 101:
+            raise HeadError(502, "upgrade", "Upstream switched protocols without being asked.")
+        if response.status != 100 and self.request.minor == 1:  # we have answered Expect ourselves
+            self.client.write(interim_head(response))
+
+    def _take_response(self, response: Response, rest: bytes, now: int) -> None:
+        if self._injected and response.status in (400, 422):
+            self._send_original()
+            return
+        self._body = None
+        self.relay.repeatable.discard(self)
+        self._response = response
+        self._answer = answer = Answer(
+            self.request, response, observed=self._observed, keep=not self.relay.draining,
+            stripper=self.relay.new_stripper() if self._injected else None,
+        )  # fmt: skip
+        self._tell(now, Kind.RESPONSE, self._response_head())
+        self._pass_on(rest, now, answer.head)
+
+    def _response_head(self) -> ResponseHead:
+        response, answer = self._response, self._answer
+        assert response is not None
+        assert answer is not None
+        return ResponseHead(
+            status=response.status,
+            content_type=_text(response, b"content-type"),
+            content_encoding=_text(response, b"content-encoding"),
+            observed=answer.observed,
+            injected=answer.stripper is not None,
+        )
+
+    def _send_original(self) -> None:
+        """Upstream does not like what we added."""
+        assert self._upstream is not None
+        self._upstream.abort()
+        self._upstream = None
+        self._head = bytearray()
+        self._dispatch(fresh=True)
+
+    def _pass_on(self, data: bytes, now: int, head: bytes = b"") -> None:
+        """Body bytes to the client first, then to the tap."""
+        answer = self._answer
+        assert answer is not None
+        extra, outgoing, payload = answer.feed(data)
+        if head or outgoing:
+            self.client.write(head + outgoing if head else outgoing)
+        if self.done:  # the client was found to have left
+            return
+        if payload and answer.observes(payload):
+            self.relay.tap.add_data(now, self.stream, payload)
+        if self.client.unsent is not None:
+            self._pause()
+        if answer.done:
+            self._complete(reusable=answer.upstream_keeps and not extra)
+        elif not self._paused:
+            self._choose_handler(answer)
+
+    def _choose_handler(self, answer: Answer) -> None:
+        upstream = self._upstream
+        assert upstream is not None
+        fast = answer.is_plain_stream and not upstream.is_tls
+        self.relay.reactor.handlers[upstream.fd] = self._on_token if fast else self._on_upstream
+
+    # Back-pressure
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _pause(self) -> None:
+        """The client's socket is full: read no further before it has taken what we hold."""
+        if self._paused:
+            return
+        self._paused = True
+        self._add(monotonic_ns(), Kind.BLOCKED)
+        if self._upstream is not None:
+            self.relay.reactor.handlers[self._upstream.fd] = self._on_upstream
+
+    def client_unblocked(self) -> None:
+        """The client has taken all."""
+        if self._paused:
+            self._paused = False
+            self._add(monotonic_ns(), Kind.UNBLOCKED)
+        if self._answer is not None and self._answer.done:
+            self._over(Finish.COMPLETE, keep=self._answer.client_keeps)
+        elif self._upstream is not None:
+            self.relay.reactor.soon(self._read_on)
+
+    # Ends
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _complete(self, *, reusable: bool) -> None:
+        """All of the answer was read."""
+        answer, upstream = self._answer, self._upstream
+        assert answer is not None
+        self._upstream = None
+        if upstream is not None:
+            if reusable and self._sent_whole:
+                assert self._response is not None
+                self.relay.pool.release(upstream, self._response.header(b"keep-alive"))
+            else:
+                upstream.abort()
+        if self.client.unsent is None:
+            self._over(Finish.COMPLETE, keep=answer.client_keeps)
+
+    def _upstream_ended(self, *, clean: bool) -> None:
+        """Upstream closed the connection, or it broke."""
+        answer, upstream = self._answer, self._upstream
+        assert upstream is not None
+        if answer is None:
+            self._died_before_answer(upstream)
+        elif clean and answer.until_close:
+            outgoing = answer.finish()
+            if outgoing:
+                self.client.write(outgoing)
+            if not self.done:
+                self._complete(reusable=False)
+        else:
+            self._truncated("closed" if clean else "reset")
+
+    def _died_before_answer(self, upstream: UpstreamConnection) -> None:
+        in_time = not self._sent_whole or monotonic_ns() - self._sent_ns < _REPEAT_WITHIN_NS
+        repeat = upstream.reused and self._repeatable and in_time and not self._head and self._body is not None
+        upstream.close()
+        self._upstream = None
+        if repeat:
+            self.relay.retries += 1
+            self._dispatch(fresh=True, inject=self._injected)
+        else:
+            self._answer_error(Finish.UPSTREAM_UNREACHABLE, 502, "reset", _NO_ANSWER)
+
+    def _broken(self) -> None:
+        """Upstream sent what is not HTTP."""
+        if self._answer is None:
+            self._answer_error(Finish.UPSTREAM_UNREACHABLE, 502, "malformed", "Upstream's answer is not HTTP/1.1.")
+        else:
+            self._truncated("malformed")
+
+    def silent(self) -> None:
+        """Upstream exceeded the limit for silence."""
+        if self._answer is None:
+            self._answer_error(Finish.UPSTREAM_UNREACHABLE, 504, "idle_limit", "Upstream was silent for too long.")
+        else:
+            self._truncated("idle_limit")
+
+    def _truncated(self, reason: str) -> None:
+        self._break_off(Finish.UPSTREAM_TRUNCATED, reason)
+
+    def _break_off(self, finish: Finish, reason: str) -> None:
+        """End an answer that has begun, so that nobody can take it for complete."""
+        answer, client = self._answer, self.client
+        self._over(finish, reason, keep=None)
+        client.cut(reset=answer is None or answer.client_until_close)
+
+    def cut(self) -> None:
+        """The time for draining is over."""
+        self._break_off(Finish.CUT, "drain")
+
+    def client_gone(self) -> None:
+        self._over(Finish.CLIENT_CLOSED, keep=None)
+
+    def crash(self) -> None:
+        if not self.done:
+            self._break_off(Finish.CUT, "internal")
+
+    def _answer_error(self, finish: Finish, status: int, reason: str, message: str) -> None:
+        client = self.client
+        answer = answers.error_answer(status, message, reason, head_only=self.request.method == b"HEAD")
+        self._over(finish, reason, status=status, keep=None)
+        client.exchange = None
+        client.write(answer)
+        if client.socket is not None:
+            client.close_gently()
+
+    def _over(self, finish: Finish, reason: str = "", *, status: int | None = None, keep: bool | None) -> None:
+        """Let go of everything. ``keep`` None: the caller sees to the client's connection."""
+        if self.done:
+            return
+        self.done = True
+        if status is None:
+            status = self._response.status if self._response is not None else 0
+        self._tell(monotonic_ns(), Kind.END, End(finish, status, reason))
+        self.relay.remove_exchange(self)
+        self._body = None
+        self._out.clear()
+        dial, self._dial = self._dial, None
+        if dial is not None:
+            dial.cancel()
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.abort()
+        if keep is not None:
+            self.client.exchange_over(keep=keep)
+
+    # For the tap
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def announce(self, now: int) -> None:
+        """Tell a new observer that this exchange is running."""
+        self._tell(now, Kind.REQUEST, self._request_head(resumed=True))
+        if self._answer is not None:
+            self._tell(now, Kind.RESPONSE, self._response_head())
+
+    def _add(self, now: int, kind: Kind, payload: bytes = b"") -> None:
+        self.relay.tap.add(now, self.stream, kind, payload)
+
+    def _tell(self, now: int, kind: Kind, payload: RequestHead | ResponseHead | End) -> None:
+        self.relay.tap.tell(now, self.stream, kind, payload)
+
+
+_NO_ANSWER: Final = "The upstream server closed the connection before it answered."
+_UNREACHABLE: Final = {
+    "connect": "The upstream server cannot be reached.",
+    "timeout": "The upstream server did not accept a connection in time.",
+    "tls": "The upstream server's certificate or TLS handshake was not acceptable.",
+}
+
+
+def _text(message: Message, name: bytes) -> str:
+    return message.header(name)[:128].decode("latin-1")
+
+
+def _number(value: bytes) -> float:
+    """A header's non-negative number; 0 for anything else."""
+    try:
+        number = float(value)
+    except ValueError:
+        return 0.0
+    return number if 0 < number < 1e9 else 0.0

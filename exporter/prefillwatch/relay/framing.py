@@ -1,0 +1,159 @@
+"""Where a message body ends and which of its bytes are payload. Pure: bytes in, offsets and payload out.
+
+Every scanner has ``feed(data) -> (end, payload)``: the first ``end`` bytes of ``data`` belong to the body, ``payload``
+is them without framing; ``done`` tells that the body is complete. What follows ``end`` is not part of the message.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Protocol
+
+from prefillwatch.relay.http_head import Header, parse_trailer
+
+_MAX_SIZE_LINE: Final = 4096
+_MAX_TRAILERS: Final = 16 * 1024
+_SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*)?")
+_SIZE_LINE_START: Final = re.compile(rb"[0-9A-Fa-f]{1,15}(?:[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?)\r?")
+
+
+class FramingError(ValueError):
+    """Bytes that are no chunked body."""
+
+
+class Scanner(Protocol):
+    done: bool
+
+    def feed(self, data: bytes) -> tuple[int, bytes]: ...
+
+
+class LengthScanner:
+    """A body of known length."""
+
+    __slots__ = ("_left", "done")
+
+    def __init__(self, length: int) -> None:
+        self._left = length
+        self.done = length == 0
+
+    def feed(self, data: bytes) -> tuple[int, bytes]:
+        if len(data) < self._left:
+            self._left -= len(data)
+            return len(data), data
+        end, self._left, self.done = self._left, 0, True
+        return end, data[:end]
+
+
+class CloseScanner:
+    """A body that ends with its connection."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def feed(self, data: bytes) -> tuple[int, bytes]:
+        return len(data), data
+
+
+class ChunkedScanner:
+    """A chunked body. `feed` raises FramingError, and HeadError for its trailers."""
+
+    __slots__ = ("_line", "_state", "_trailer_bytes", "done", "left", "trailers")
+
+    _SIZE, _DATA, _DATA_END, _TRAILERS = range(4)
+
+    def __init__(self) -> None:
+        self.done = False
+        self.left = 0  # of the chunk being read
+        self.trailers: list[Header] = []
+        self._state = self._SIZE
+        self._line = b""  # start of a line whose end has not come yet
+        self._trailer_bytes = 0
+
+    @property
+    def between_chunks(self) -> bool:
+        """Whether the next byte is the first of a chunk."""
+        return self._state == self._SIZE and not self._line and not self.done
+
+    def feed(self, data: bytes) -> tuple[int, bytes]:
+        spans: list[bytes] = []
+        position, size = 0, len(data)
+        while position < size and not self.done:
+            if self._state == self._DATA:
+                position = self._take_data(data, position, spans)
+            elif self._state == self._DATA_END:
+                position = self._take_data_end(data, position)
+            else:
+                position = self._take_line(data, position)
+        return position, spans[0] if len(spans) == 1 else b"".join(spans)
+
+    def _take_data(self, data: bytes, position: int, spans: list[bytes]) -> int:
+        span = data[position : position + self.left]
+        spans.append(span)
+        self.left -= len(span)
+        if self.left == 0:
+            self._state, self.left = self._DATA_END, 2
+        return position + len(span)
+
+    def _take_data_end(self, data: bytes, position: int) -> int:
+        expected = b"\r\n"[2 - self.left :]
+        found = data[position : position + self.left]
+        if not expected.startswith(found):
+            raise FramingError("a chunk is longer than it said")
+        self.left -= len(found)
+        if self.left == 0:
+            self._state = self._SIZE
+        return position + len(found)
+
+    def _take_line(self, data: bytes, position: int) -> int:
+        end = data.find(b"\n", position, position + _MAX_SIZE_LINE)
+        if end < 0:
+            self._line += data[position : position + _MAX_SIZE_LINE]
+            self._check_partial_line()
+            return len(data)
+        line = self._line + data[position : end + 1] if self._line else data[position : end + 1]
+        self._line = b""
+        if not line.endswith(b"\r\n"):
+            raise FramingError("a line of the framing does not end with CR LF")
+        if self._state == self._SIZE:
+            self._read_size(line[:-2])
+        else:
+            self._read_trailer(line[:-2])
+        return end + 1
+
+    def _check_partial_line(self) -> None:
+        line = self._line
+        if len(line) >= _MAX_SIZE_LINE:
+            raise FramingError("a line of the framing is too long")
+        if self._state == self._SIZE and not _SIZE_LINE_START.fullmatch(line):
+            raise FramingError("a chunk has no proper size")
+
+    def _read_size(self, line: bytes) -> None:
+        match = _SIZE_LINE.fullmatch(line)
+        if match is None:
+            raise FramingError("a chunk has no proper size")
+        self.left = int(match[1], 16)
+        self._state = self._DATA if self.left else self._TRAILERS
+
+    def _read_trailer(self, line: bytes) -> None:
+        if not line:
+            self.done = True
+            return
+        self._trailer_bytes += len(line)
+        if self._trailer_bytes > _MAX_TRAILERS:
+            raise FramingError("the trailers are too long")
+        self.trailers.append(parse_trailer(line))
+
+
+def whole_chunk_prefixes(limit: int) -> dict[int, bytes]:
+    """Size line of the chunk that makes up a read, by the length of that read, up to ``limit`` bytes.
+
+    A server writes a token as one chunk and mostly it is read so. Then two comparisons tell all that a scan would.
+    """
+    prefixes = {}
+    for size in range(1, limit):
+        prefix = b"%x\r\n" % size
+        if (total := len(prefix) + size + 2) <= limit:
+            prefixes[total] = prefix
+    return prefixes

@@ -1,0 +1,198 @@
+"""The event loop of a relay: edge-triggered epoll, a few timers, nothing else.
+
+One token costs one receive and one send here, and what Python adds to that decides whether the relay can be afforded.
+A general loop adds 1–2 µs per token for transports, buffers and callbacks that this process has no use for.
+
+Rules that users of the loop obey:
+
+- Sockets are registered once, for reading and writing, edge-triggered. Whoever stops reading early must come back by
+  itself (`soon`): the kernel does not tell twice.
+- A closed descriptor's number may come back at once, while events for its old owner wait in the same batch. So sockets
+  are closed through `close`, which takes effect between batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import os
+import select
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+monotonic_ns = time.monotonic_ns
+Handler = Callable[[int], None]
+
+_MAX_EVENTS: Final = 512
+#: Longest sleep; also the bound on how late a change made by another thread without a wake-up is seen.
+_MAX_WAIT_NS: Final = 60 * 10**9
+EDGES: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
+#: What an event says when there is something to read, room to write, and nothing else.
+QUIET: Final = select.EPOLLIN | select.EPOLLOUT
+ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+
+
+def _ignore(events: int) -> None:
+    """Handler of a descriptor that is about to be closed."""
+
+
+class Reactor:
+    """One loop, for one thread. ``late_ns`` is how late the timer that runs right now is."""
+
+    def __init__(self, on_crash: Callable[[Handler, Exception], None]) -> None:
+        self.handlers: dict[int, Handler] = {}
+        self.late_ns = 0
+        self._on_crash = on_crash
+        self._epoll = select.epoll()
+        self._timers: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+        self._soon: deque[Callable[[], None]] = deque()
+        self._closing: list[socket.socket] = []
+        self._stopped = False
+        self._calls: deque[Callable[[], None]] = deque()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        for end in (self._wake_reader, self._wake_writer):
+            end.setblocking(False)
+        self.register(self._wake_reader.fileno(), self._on_wake, select.EPOLLIN)
+        self._signals: dict[int, Callable[[], None]] = {}
+
+    # Descriptors
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def register(self, fd: int, handler: Handler, mask: int = EDGES) -> None:
+        """Watch a descriptor. Raises OSError."""
+        self.handlers[fd] = handler
+        self._epoll.register(fd, mask)
+
+    def forget(self, fd: int) -> None:
+        """Watch it no more; it stays open."""
+        self.handlers[fd] = _ignore
+        with contextlib.suppress(OSError):
+            self._epoll.unregister(fd)
+
+    def close(self, opened: socket.socket) -> None:
+        """Close a socket as soon as no event of this batch can be for it."""
+        self.handlers[opened.fileno()] = _ignore
+        self._closing.append(opened)
+
+    # Time
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def call_at(self, due_ns: int, callback: Callable[[], None]) -> None:
+        """Call once the monotonic clock has reached ``due_ns``. It cannot be cancelled, so callbacks look first."""
+        heapq.heappush(self._timers, (due_ns, next(self._count), callback))
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.call_at(monotonic_ns() + int(seconds * 1e9), callback)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call in the next turn, after the events that wait by then."""
+        self._soon.append(callback)
+
+    # From outside
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def call_from_thread(self, callback: Callable[[], None]) -> None:
+        """Call in the loop's thread."""
+        self._calls.append(callback)
+        with contextlib.suppress(BlockingIOError):
+            self._wake_writer.send(b"\0")
+
+    def on_signal(self, number: int, callback: Callable[[], None]) -> None:
+        """Call upon a signal. Only in the main thread."""
+        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
+        signal.signal(number, lambda *_: self._calls.append(callback))
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    # The loop
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until `stop`."""
+        handlers, poll = self.handlers, self._epoll.poll
+        while not self._stopped:
+            before = monotonic_ns()
+            wait_ms = self._wait_ms(before)
+            batch = poll(wait_ms / 1000, _MAX_EVENTS)
+            for fd, events in batch:
+                try:
+                    handlers[fd](events)
+                except Exception as error:  # noqa: PERF203 - one broken exchange must not take the others with it
+                    self._on_crash(handlers[fd], error)
+            if self._closing:
+                self._close_now()
+            if self._soon:
+                self._run_soon()
+            now = monotonic_ns()
+            if self._timers and self._timers[0][0] <= now:
+                # A sleep lasts whole milliseconds; only what comes on top of that is late.
+                self._run_timers(now, before + wait_ms * 1_000_000 if not batch else 0)
+
+    def release(self) -> None:
+        """Give back the loop's own descriptors."""
+        self._close_now()
+        self._epoll.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
+
+    def _wait_ms(self, now: int) -> int:
+        if self._soon or self._calls:
+            return 0
+        due = self._timers[0][0] if self._timers else now + _MAX_WAIT_NS
+        return max(0, min(due - now, _MAX_WAIT_NS) + 999_999) // 1_000_000
+
+    def _run_soon(self) -> None:
+        for _ in range(len(self._soon)):
+            callback = self._soon.popleft()
+            self._guarded(callback)
+
+    def _run_timers(self, now: int, woke_at: int) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            due, _, callback = heapq.heappop(timers)
+            self.late_ns = max(0, now - max(due, woke_at))
+            self._guarded(callback)
+
+    def _on_wake(self, _events: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake_reader.recv(4096)
+        while self._calls:
+            self._guarded(self._calls.popleft())
+
+    def _guarded(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception as error:  # see run
+            self._on_crash(callback, error)  # type: ignore[arg-type]
+
+    def _close_now(self) -> None:
+        closing, self._closing = self._closing, []
+        for opened in closing:
+            self.handlers.pop(opened.fileno(), None)
+            opened.close()
+
+
+def raise_descriptor_limit() -> None:
+    """Every stream holds two descriptors: allow as many as the system lets us."""
+    import resource  # needed once
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def process_core_wait_ns() -> Callable[[], int]:
+    """A function that tells how long this process has waited for a core so far (0 where the kernel does not say)."""
+    try:
+        fd = os.open("/proc/self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return lambda: 0
+    return lambda: int(os.pread(fd, 128, 0).split()[1])

@@ -1,0 +1,253 @@
+"""A relay process: its listeners, everything that is in flight, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+from prefillwatch.relay import lag
+from prefillwatch.relay.answer import Stripper
+from prefillwatch.relay.client import ClientConnection
+from prefillwatch.relay.deadlines import Deadlines
+from prefillwatch.relay.dialer import Dialer
+from prefillwatch.relay.exchange import Exchange
+from prefillwatch.relay.http_head import Request
+from prefillwatch.relay.reactor import Handler, Reactor, monotonic_ns, process_core_wait_ns
+from prefillwatch.relay.request_body import RequestBody
+from prefillwatch.relay.settings import RelaySettings, parse_upstream
+from prefillwatch.relay.sockets import prepare
+from prefillwatch.relay.tap_writer import TapWriter
+from prefillwatch.relay.upstream import Pool
+from prefillwatch.wire.tap import Hello, Kind, RelayStats
+
+#: A connection that we close waits this long for the client to close its side.
+_LINGER_S: Final = 2.0
+#: A request is sent again only within this time; see Exchange.
+_REPEAT_S: Final = 1.0
+_STATS_S: Final = 1.0
+_ACCEPTS_PER_TURN: Final = 64
+#: Without a free descriptor, accepting is tried again after this long.
+_ACCEPT_PAUSE_S: Final = 0.1
+#: Larger bodies are not looked into; that would take longer than a token may wait.
+_MAX_INJECTED_BODY: Final = 4 * 2**20
+
+
+class Relay:
+    """Serves the listeners until it has drained; `start` it, run its reactor."""
+
+    def __init__(self, settings: RelaySettings) -> None:
+        """Raises OSError for TLS files and descriptors that cannot be used."""
+        self.settings = settings
+        self.reactor = reactor = Reactor(self._on_crash)
+        upstream = parse_upstream(settings.upstream)
+        self.authority = upstream.authority.encode()
+        keep_host = settings.preserve_host
+        self.keep_host = not upstream.tls if keep_host is None else keep_host
+        self.injecting = settings.inject_usage
+        self.tap = TapWriter(reactor, settings.tap_fd, settings.index)
+        self.pool = Pool(reactor, settings.upstream_keepalive_s)
+        self._listener_tls = None
+        upstream_tls = None
+        if settings.tls_cert or upstream.tls:
+            from prefillwatch.relay import tls  # the ssl module costs memory where it is not used
+
+            self._listener_tls = tls.listener_context(settings)
+            upstream_tls = tls.upstream_context(settings, upstream)
+        self.dialer = Dialer(reactor, upstream, upstream_tls, settings.connect_timeout_s)
+        self.client_idle = Deadlines[ClientConnection](reactor, settings.client_idle_s, ClientConnection.abort)
+        self.receiving = Deadlines[ClientConnection](reactor, settings.request_timeout_s, ClientConnection.late)
+        self.lingering = Deadlines[ClientConnection](reactor, _LINGER_S, ClientConnection.abort)
+        self.repeatable = Deadlines[Exchange](reactor, _REPEAT_S, Exchange.forget_body)
+        self.clients: set[ClientConnection] = set()
+        self.exchanges: dict[int, Exchange] = {}
+        self.retries = 0
+        self.draining = False
+        self._last_stream = 0
+        self._listeners = [socket.socket(fileno=fd) for fd in settings.listen_fds]
+        self._core_wait_ns = process_core_wait_ns()
+        self._parent = os.getppid()
+
+    # Begin and end
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to accept connections."""
+        for listener in self._listeners:
+            listener.setblocking(False)
+            self.reactor.register(listener.fileno(), self._acceptor(listener), select.EPOLLIN)
+        self._say_hello()
+        self._tick()
+
+    def drain(self) -> None:
+        """Take nothing new, let answers finish, then stop. A second call cuts what still runs."""
+        if self.draining:
+            self._cut()
+            return
+        self.draining = True
+        for listener in self._listeners:
+            self._accept(listener, limit=sys.maxsize)  # they are connected already as far as they know
+            self.reactor.close(listener)
+        self._listeners = []
+        self.reactor.soon(self._close_idle)
+        self.reactor.call_later(self.settings.drain_s, self._cut)
+
+    def announce(self) -> None:
+        """A new observer is there: tell it what is running."""
+        self.tap.flush()
+        self.tap.forget_queue()
+        self._say_hello()
+        now = monotonic_ns()
+        for exchange in list(self.exchanges.values()):
+            exchange.announce(now)
+        self.tap.flush()
+
+    def _close_idle(self) -> None:
+        for client in list(self.clients):
+            client.drain()
+        self.pool.close()
+        self._stop_when_drained()
+
+    def _cut(self) -> None:
+        for exchange in list(self.exchanges.values()):
+            exchange.cut()
+        for client in list(self.clients):
+            client.abort()
+        self._stop_when_drained()
+
+    def _stop_when_drained(self) -> None:
+        if self.draining and not self.clients and not self.exchanges:
+            self.pool.close()
+            self._tell_stats(monotonic_ns())
+            self.tap.close()
+            self.reactor.stop()
+
+    # Clients
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _acceptor(self, listener: socket.socket) -> Handler:
+        return lambda _events: self._accept(listener, _ACCEPTS_PER_TURN)
+
+    def _accept(self, listener: socket.socket, limit: int) -> None:
+        for _ in range(limit):
+            try:
+                opened, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._pause_accepting(listener)
+                    return
+                continue  # that client left before we came to it
+            self._welcome(opened)
+
+    def _welcome(self, opened: socket.socket) -> None:
+        try:
+            prepare(opened)
+            tls = None
+            if self._listener_tls is not None:
+                from prefillwatch.relay.tls import TlsSocket  # see __init__
+
+                tls = TlsSocket(self._listener_tls, opened, None)
+            self.clients.add(ClientConnection(self, opened, tls))
+        except OSError:
+            opened.close()
+
+    def _pause_accepting(self, listener: socket.socket) -> None:
+        fd = listener.fileno()
+        self.reactor.forget(fd)
+
+        def resume() -> None:
+            if not self.draining:
+                self.reactor.register(fd, self._acceptor(listener), select.EPOLLIN)
+
+        self.reactor.call_later(_ACCEPT_PAUSE_S, resume)
+
+    def forget_client(self, client: ClientConnection) -> None:
+        """Its connection is closed."""
+        self.clients.discard(client)
+        self.client_idle.discard(client)
+        self.receiving.discard(client)
+        self.lingering.discard(client)
+        if self.draining:
+            self._stop_when_drained()
+
+    # Exchanges
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def next_stream(self) -> int:
+        self._last_stream += 1
+        return self._last_stream
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        self.exchanges[exchange.stream] = exchange
+        self.tap.keep_ticking = True
+
+    def remove_exchange(self, exchange: Exchange) -> None:
+        self.exchanges.pop(exchange.stream, None)
+        self.repeatable.discard(exchange)
+        self.tap.keep_ticking = bool(self.exchanges)
+
+    def rewritten(self, body: RequestBody, request: Request) -> bytes | None:
+        """The body with usage asked for; None where nothing is to be added."""
+        if body.size > _MAX_INJECTED_BODY or request.header(b"content-encoding") or request.chunked:
+            return None
+        from prefillwatch.wire.inject import rewrite  # an option that is mostly off
+
+        return rewrite(body.whole(), request.path)
+
+    def new_stripper(self) -> Stripper:
+        from prefillwatch.wire.inject import UsageStripper  # see rewritten
+
+        return UsageStripper()
+
+    # What the observer learns of ourselves
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _say_hello(self) -> None:
+        self.tap.tell(monotonic_ns(), 0, Kind.HELLO, Hello(self.settings.index, os.getpid()))
+
+    def _tick(self) -> None:
+        now = monotonic_ns()
+        self._tell_stats(now)
+        if self.settings.idle_limit_s:
+            self._find_silent(now - int(self.settings.idle_limit_s * 1e9))
+        if os.getppid() != self._parent and not self.draining:
+            self.drain()  # the supervisor is gone, and with it all who could stop or restart us
+        self.reactor.call_later(_STATS_S, self._tick)
+
+    def _find_silent(self, since_ns: int) -> None:
+        for exchange in list(self.exchanges.values()):
+            if exchange.is_answering and exchange.last_read_ns < since_ns:
+                exchange.silent()
+
+    def _tell_stats(self, now: int) -> None:
+        stats = RelayStats(
+            client_connections=len(self.clients),
+            upstream_connections=self.dialer.open,
+            idle_upstream_connections=len(self.pool),
+            exchanges=len(self.exchanges),
+            lag_bounds=lag.BOUNDS,
+            lag_counts=tuple(self.tap.lag.counts),
+            lag_sum=self.tap.lag.sum,
+            core_wait_ns=self._core_wait_ns(),
+            retries=self.retries,
+            upstream_connect_failures=self.dialer.failures,
+        )
+        self.tap.tell(now, 0, Kind.STATS, stats)
+
+    def _on_crash(self, callback: Handler | Callable[[], None], error: Exception) -> None:
+        """A fault of ours: report where, not with which data, and end only what it happened in."""
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"prefillwatch relay: {type(error).__name__} in {where.name} ({where.filename}:{where.lineno})\n"
+        sys.stderr.write(text)
+        owner = getattr(callback, "__self__", None)
+        if isinstance(owner, Exchange | ClientConnection):
+            with contextlib.suppress(Exception):
+                owner.crash()

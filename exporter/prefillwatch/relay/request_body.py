@@ -1,0 +1,75 @@
+"""A request body while it is received: counted, held whole, and given on in the framing it came in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from prefillwatch.relay.forwarding import forwarded_trailers
+from prefillwatch.relay.framing import ChunkedScanner, LengthScanner
+from prefillwatch.relay.http_head import Request
+
+#: Bytes are gathered in blocks, so that a client that sends them one by one costs no object for each.
+_BLOCK: Final = 256 * 1024
+#: Size lines and extensions are bytes received too; honest clients need far less for them.
+_FRAMING_ALLOWANCE: Final = 1024 * 1024
+
+
+class BodyTooLargeError(ValueError):
+    """More bytes came than a request may have."""
+
+
+class RequestBody:
+    """What `feed` was given, less the transfer coding."""
+
+    __slots__ = ("_blocks", "_chunks", "_limit", "_received", "size")
+
+    def __init__(self, request: Request, limit: int) -> None:
+        """Raises BodyTooLargeError for an announced length beyond ``limit``."""
+        if request.content_length > limit:
+            raise BodyTooLargeError
+        self._limit = limit
+        self._chunks: ChunkedScanner | LengthScanner = (
+            ChunkedScanner() if request.chunked else LengthScanner(max(0, request.content_length))
+        )
+        self._blocks: list[bytearray] = []
+        self._received = 0
+        self.size = 0
+
+    @property
+    def done(self) -> bool:
+        return self._chunks.done
+
+    def feed(self, data: bytes) -> tuple[int, bytes]:
+        """How many bytes belonged to the body, and their payload.
+
+        Raises BodyTooLargeError, FramingError, and HeadError for trailers.
+        """
+        end, payload = self._chunks.feed(data)
+        self._received += end
+        self.size += len(payload)
+        if self.size > self._limit or self._received > 2 * self._limit + _FRAMING_ALLOWANCE:
+            raise BodyTooLargeError
+        self._keep(payload)
+        return end, payload
+
+    def whole(self) -> bytes:
+        """The payload in one piece."""
+        return b"".join(self._blocks)
+
+    def framed(self) -> Iterator[bytes | bytearray]:
+        """The bytes to send on."""
+        if isinstance(self._chunks, LengthScanner):
+            yield from self._blocks
+            return
+        for block in self._blocks:
+            yield b"%x\r\n" % len(block)
+            yield block
+            yield b"\r\n"
+        yield forwarded_trailers(self._chunks.trailers)
+
+    def _keep(self, payload: bytes) -> None:
+        if self._blocks and len(self._blocks[-1]) + len(payload) <= _BLOCK:
+            self._blocks[-1] += payload
+        elif payload:
+            self._blocks.append(bytearray(payload))

@@ -1,0 +1,85 @@
+"""TLS behind the two calls that the data path knows: ``recv`` and ``send`` of a non-blocking socket."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from typing import Any
+
+from prefillwatch.relay.settings import RelaySettings, Upstream
+
+
+class TlsSocket:
+    """Looks like a plain non-blocking socket to those who read and write.
+
+    Differences that they must know: an edge of the descriptor may bring several reads' worth of data, so reading goes
+    on until BlockingIOError; a handshake comes first.
+    """
+
+    __slots__ = ("_tls",)
+
+    def __init__(self, context: ssl.SSLContext, opened: socket.socket, server_name: str | None) -> None:
+        """Takes over ``opened``; ``server_name`` None makes us the server. Raises OSError."""
+        self._tls = context.wrap_socket(
+            opened,
+            server_side=server_name is None,
+            server_hostname=server_name,
+            do_handshake_on_connect=False,
+            suppress_ragged_eofs=False,  # an end without close_notify may be an attacker's
+        )
+
+    @property
+    def socket(self) -> ssl.SSLSocket:
+        """What to close."""
+        return self._tls
+
+    def handshake(self) -> bool:
+        """Go on with the handshake; True when it is done. Raises OSError."""
+        try:
+            self._tls.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        return True
+
+    def recv(self, size: int) -> bytes:
+        try:
+            return self._tls.recv(size)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+        except ssl.SSLZeroReturnError:
+            return b""
+
+    def send(self, data: Any) -> int:
+        try:
+            return self._tls.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+
+    def end(self) -> None:
+        """Say that nothing more comes (close_notify)."""
+        with contextlib.suppress(OSError, ValueError):
+            self._tls.unwrap()
+
+
+def listener_context(settings: RelaySettings) -> ssl.SSLContext | None:
+    """The context for clients; None: they speak plainly. Raises OSError."""
+    if not settings.tls_cert:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    context.set_alpn_protocols(["http/1.1"])
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+def upstream_context(settings: RelaySettings, upstream: Upstream) -> ssl.SSLContext | None:
+    """The context for upstream; None: it speaks plainly. Raises OSError."""
+    if not upstream.tls:
+        return None
+    context = ssl.create_default_context(cafile=settings.upstream_ca or None)
+    context.set_alpn_protocols(["http/1.1"])
+    if settings.upstream_insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

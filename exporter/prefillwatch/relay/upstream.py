@@ -1,0 +1,139 @@
+"""Connections to upstream: the idle ones, and what a connection is."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from prefillwatch.relay.deadlines import Deadlines
+from prefillwatch.relay.reactor import Reactor, monotonic_ns
+
+if TYPE_CHECKING:
+    from prefillwatch.relay.tls import TlsSocket
+
+#: close() then sends RST: the other side learns at once, and nothing that is still under way is delivered.
+_RESET: Final = struct.pack("ii", 1, 0)
+#: A server that announces its limit may count from a little earlier than we do.
+_KEEP_ALIVE_MARGIN_S: Final = 1.0
+
+
+class ByteStream(Protocol):
+    """What the data path needs of a socket, plain or TLS."""
+
+    def recv(self, size: int, /) -> bytes: ...
+
+    def send(self, data: Any, /) -> int: ...
+
+
+class UpstreamConnection:
+    """An open connection. It belongs to one exchange, or to the pool; whoever owns it sets its handler."""
+
+    __slots__ = ("_on_close", "_pool", "expires_ns", "fd", "is_tls", "reactor", "recv", "reused", "send", "socket")
+
+    def __init__(
+        self, reactor: Reactor, opened: socket.socket, tls: TlsSocket | None, on_close: Callable[[], None]
+    ) -> None:
+        stream: ByteStream = tls or opened
+        self.reactor = reactor
+        self.socket: socket.socket | None = tls.socket if tls else opened
+        self.fd = opened.fileno() if tls is None else tls.socket.fileno()
+        self.recv = stream.recv
+        self.send = stream.send
+        self.is_tls = tls is not None
+        self.reused = False
+        self.expires_ns = 0
+        self._on_close = on_close
+        self._pool: Pool | None = None
+
+    def close(self) -> None:
+        """Close it; calling twice does no harm."""
+        opened, self.socket = self.socket, None
+        if opened is not None:
+            self.reactor.close(opened)
+            self._on_close()
+
+    def abort(self) -> None:
+        """Close it so that upstream stops working for it at once."""
+        if self.socket is not None:
+            abort_on_close(self.socket)
+            self.close()
+
+    def is_quiet(self) -> bool:
+        """Whether nothing came that nobody asked for; the end of the connection counts as something."""
+        try:
+            self.recv(1)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def wait_in(self, pool: Pool) -> None:
+        self._pool = pool
+        self.reactor.handlers[self.fd] = self._on_idle_event
+
+    def _on_idle_event(self, events: int) -> None:
+        if events != select.EPOLLOUT and not self.is_quiet() and self._pool is not None:
+            self._pool.drop(self)
+
+
+def abort_on_close(opened: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
+
+class Pool:
+    """Idle connections, the youngest first: those at the bottom run into their limit while traffic is low."""
+
+    def __init__(self, reactor: Reactor, keepalive_s: float) -> None:
+        self._keepalive_s = keepalive_s
+        self._idle: dict[UpstreamConnection, None] = {}  # in order of release
+        self._limits = Deadlines[UpstreamConnection](reactor, keepalive_s, self.drop)
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def take(self) -> UpstreamConnection | None:
+        """A connection that is open as far as anybody can know."""
+        now = monotonic_ns()
+        while self._idle:
+            connection, _ = self._idle.popitem()
+            self._limits.discard(connection)
+            if now < connection.expires_ns and connection.is_quiet():
+                connection.reused = True
+                return connection
+            connection.close()
+        return None
+
+    def release(self, connection: UpstreamConnection, keep_alive: bytes) -> None:
+        """Take a connection whose exchange is over. ``keep_alive`` is upstream's Keep-Alive header, if any."""
+        seconds = min(self._keepalive_s, _announced_limit(keep_alive) - _KEEP_ALIVE_MARGIN_S)
+        if seconds <= 0 or not connection.is_quiet():
+            connection.close()
+            return
+        connection.expires_ns = monotonic_ns() + int(seconds * 1e9)
+        connection.wait_in(self)
+        self._idle[connection] = None
+        self._limits.add(connection)
+
+    def drop(self, connection: UpstreamConnection) -> None:
+        self._idle.pop(connection, None)
+        self._limits.discard(connection)
+        connection.close()
+
+    def close(self) -> None:
+        for connection in list(self._idle):
+            self.drop(connection)
+
+
+def _announced_limit(keep_alive: bytes) -> float:
+    """Seconds in a header like ``timeout=5, max=100``; infinite without."""
+    for parameter in keep_alive.split(b","):
+        name, _, value = parameter.partition(b"=")
+        if name.strip().lower() == b"timeout" and value.strip().isdigit():
+            return float(value)
+    return float("inf")

@@ -29,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench import observer, report
+from tests.bench import report
 from tests.bench.load import Load, idle_memory, measure
 from tests.bench.programs import BenchError
 from tests.bench.sides import STARTERS, Side, running
@@ -133,6 +133,9 @@ def run_memory(sides: list[Side], args: argparse.Namespace) -> Any:
 
 
 def run_observer(args: argparse.Namespace) -> Any:
+    # Only here, so that other proxies can be measured where prefillwatch is not installed.
+    from tests.bench import observer
+
     figures = observer.measure(seconds=2.0 if args.smoke else 10.0)
     print("\n### observer\n\n" + report.markdown(("figure", "value"), ([k, f"{v:,.0f}"] for k, v in figures.items())))
     return figures

@@ -22,7 +22,6 @@ class Read:
 
     at_ns: int
     body: bytes
-    wire: bytes
 
 
 @dataclass
@@ -62,27 +61,33 @@ class Answer:
                     yield read, json.loads(data)
 
 
-class _Connection(asyncio.Protocol):
-    def __init__(self, close_after_bytes: int | None) -> None:
-        self.reads: list[tuple[int, bytes]] = []
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.parser = _Parser()
-        self.close_after_bytes = close_after_bytes
-        self.received = 0
+@dataclass
+class Exchange:
+    """The raw bytes of one connection, both ways."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+    sent: bytes = b""
+    sent_ns: int = 0
+    reads: list[tuple[int, bytes]] = field(default_factory=list)
+    answer_starts: int = 0
 
-    def data_received(self, data: bytes) -> None:
+    def note_sent(self, data: bytes) -> None:
+        self.answer_starts = len(self.reads)  # what is read from here on answers this
+        self.sent += data
+        self.sent_ns = time.monotonic_ns()
+
+    def note_read(self, data: bytes) -> None:
         self.reads.append((time.monotonic_ns(), data))
-        self.received += len(data)
-        if self.close_after_bytes is not None and self.received >= self.close_after_bytes:
-            self.transport.abort()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.closed.done():
-            self.closed.set_result(None)
+    def last_answer(self) -> Answer:
+        """The answer to the last request; those before it on the same connection are left out."""
+        state = _Parser()
+        parser = httptools.HttpResponseParser(state)
+        reads: list[Read] = []
+        for at_ns, wire in self.reads[self.answer_starts :]:
+            parser.feed_data(wire)
+            reads.append(Read(at_ns, state.take_body()))
+        status = parser.get_status_code() if reads else 0
+        return Answer(self.sent_ns, time.monotonic_ns(), status, state.headers, reads, state.complete)
 
 
 @dataclass
@@ -101,6 +106,32 @@ class _Parser:
 
     def on_message_complete(self) -> None:
         self.complete = True
+
+    def take_body(self) -> bytes:
+        body, self.body = self.body, b""
+        return body
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, close_after_bytes: int | None) -> None:
+        self.exchange = Exchange()
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.close_after_bytes = close_after_bytes
+        self.received = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.exchange.note_read(data)
+        self.received += len(data)
+        if self.close_after_bytes is not None and self.received >= self.close_after_bytes:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.closed.done():
+            self.closed.set_result(None)
 
 
 async def ask(
@@ -121,16 +152,17 @@ async def ask(
     """
     loop = asyncio.get_running_loop()
     transport, connection = await loop.create_connection(lambda: _Connection(close_after_bytes), "127.0.0.1", port)
-    transport.write(request_bytes(path, body, headers or {}, method))
-    sent = time.monotonic_ns()
+    request = request_bytes(path, body, headers or {}, method)
+    transport.write(request)
+    connection.exchange.note_sent(request)
     try:
-        await asyncio.wait_for(ended(connection.closed, leave), limit_seconds)
+        await asyncio.wait_for(_ended(connection.closed, leave), limit_seconds)
     finally:
         transport.abort()
-    return answer_of(connection, sent, time.monotonic_ns())
+    return connection.exchange.last_answer()
 
 
-async def ended(closed: asyncio.Future[None], leave: asyncio.Event | None) -> None:
+async def _ended(closed: asyncio.Future[None], leave: asyncio.Event | None) -> None:
     if leave is None:
         await closed
         return
@@ -148,15 +180,3 @@ def request_bytes(path: str, body: Any, headers: dict[str, str], method: str | N
         fields["Content-Length"] = str(len(payload))
     lines = [f"{method or ('POST' if payload else 'GET')} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in fields.items())]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + payload
-
-
-def answer_of(connection: _Connection, sent_ns: int, ended_ns: int) -> Answer:
-    state = _Parser()
-    parser = httptools.HttpResponseParser(state)
-    reads: list[Read] = []
-    for at_ns, wire in connection.reads:
-        parser.feed_data(wire)
-        reads.append(Read(at_ns, state.body, wire))
-        state.body = b""
-    status = parser.get_status_code() if reads else 0
-    return Answer(sent_ns, ended_ns, status, state.headers, reads, state.complete)

@@ -13,6 +13,7 @@ nanoseconds since the header's `started_monotonic_ns`, on one clock (client and 
     read       at: one recv of an answer. id, tokens (token events completed by it), chars (of their text), bytes (of body)
     end        at. id, outcome (ok, error or cut), prompt_tokens, cached_tokens, completion_tokens (usage; null if none came)
     gauges     at: the upstream's page read. running, waiting, kv_usage, preemptions (total)
+    late       at, until: the recorder itself did not run for 30 ms or more; times of reads in between are wrong
     fault      at, until, what: what was done to the server (engine_stopped, api_server_stopped)
     step       scheduled, done: TRUTH, the engine's steps. requests [[id, tokens, kind, computed before]], kind "p" prefill,
                "d" decode, "r" recomputed after a preemption; preempted [id]
@@ -47,6 +48,7 @@ from tests.real.engine import MODEL_NAME, Engine
 # Python's own source.
 WORDS = "import self return def class None True False for in if not and or is else with from as raise name value".split()
 VICTIMS = 6
+OWN_STALL_NS = 30_000_000
 LEAD_SECONDS = 3.0  # decoding alone before the first thing happens, so that there is a baseline
 
 
@@ -128,6 +130,14 @@ class Session:
             answer = await ask(self.engine.port, "/metrics", limit_seconds=60)
             self.events.append({"kind": "gauges", "at": answer.ended_ns} | gauges(answer.body.decode()))
             await asyncio.sleep(1.0)
+
+    async def watch_ourselves(self) -> None:
+        while True:
+            before = time.monotonic_ns()
+            await asyncio.sleep(0.005)
+            now = time.monotonic_ns()
+            if now - before > OWN_STALL_NS:
+                self.events.append({"kind": "late", "at": before, "until": now})
 
 
 def chat(content: str, max_tokens: int) -> dict[str, Any]:
@@ -273,7 +283,7 @@ VICTIM_TOKENS = {"preemption": 700}  # they end by themselves; all others are cu
 async def record(engine: Engine, name: str, seed: int) -> Session:
     session = Session(engine, seed)
     session.started_ns = time.monotonic_ns()
-    watcher = asyncio.create_task(session.watch_gauges())
+    watchers = [asyncio.create_task(watch) for watch in (session.watch_gauges(), session.watch_ourselves())]
     victims = [] if name in WITHOUT_VICTIMS else session.victims(VICTIM_TOKENS.get(name, 14_000))
     await asyncio.sleep(LEAD_SECONDS)
     await WORKLOADS[name].drive(session)
@@ -283,7 +293,8 @@ async def record(engine: Engine, name: str, seed: int) -> Session:
     await asyncio.sleep(1.0)
     session.over.set()
     await asyncio.gather(*session.tasks)
-    watcher.cancel()
+    for watcher in watchers:
+        watcher.cancel()
     return session
 
 

@@ -1,0 +1,64 @@
+"""The same small request for each of the four endpoints, and what their answers have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from tests.real.client import Answer
+from tests.real.engine import MODEL_NAME
+
+TEXT = "import os\nfor name in os.listdir('.'): # größer, 好\n"
+TOKENS = 24
+PATHS = {
+    "chat_completions": "/v1/chat/completions",
+    "completions": "/v1/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+}
+ENDPOINTS = tuple(PATHS)
+
+# What differs between two answers to the same request: ids that vLLM draws, and times.
+_VOLATILE = re.compile(rb'("(?:created|created_at|completed_at)":)\s*\d+|\b((?:resp|msg|rs)_)[0-9a-f]{8,}')
+
+
+def request(endpoint: str, *, stream: bool, text: str = TEXT, tokens: int = TOKENS, **more: Any) -> dict[str, Any]:
+    """A greedy request of `tokens` tokens; the model never ends by itself before that."""
+    body: dict[str, Any] = {"model": MODEL_NAME, "temperature": 0, "ignore_eos": True, "stream": stream}
+    messages = [{"role": "user", "content": text}]
+    by_endpoint: dict[str, dict[str, Any]] = {
+        "chat_completions": {"messages": messages, "max_tokens": tokens},
+        "completions": {"prompt": text, "max_tokens": tokens},
+        "responses": {"input": text, "max_output_tokens": tokens},
+        "messages": {"messages": messages, "max_tokens": tokens},
+    }
+    return body | by_endpoint[endpoint] | more
+
+
+def normalised(body: bytes) -> bytes:
+    """The body with drawn ids and times replaced, everything else byte for byte."""
+    return _VOLATILE.sub(lambda found: (found[1] or found[2]) + b"#", body)
+
+
+def usage(answer: Answer, stream: bool) -> tuple[int, int, int]:
+    """(prompt, completion, cached) tokens as the answer itself says, the largest that it says anywhere."""
+    events: Iterable[Any] = answer.events() if stream else [answer.json()]
+    found = [each for event in events for each in usages(event)]
+    assert found, "the answer tells no usage"
+    return (
+        max(each.get("prompt_tokens") or each.get("input_tokens") or 0 for each in found),
+        max(each.get("completion_tokens") or each.get("output_tokens") or 0 for each in found),
+        max(cached_of(each) for each in found),
+    )
+
+
+def usages(event: Any) -> list[dict[str, Any]]:
+    """Usage objects at the places where the four formats have them."""
+    holders = (event, event.get("response") or {}, event.get("message") or {})
+    return [holder["usage"] for holder in holders if isinstance(holder, dict) and holder.get("usage")]
+
+
+def cached_of(usage: dict[str, Any]) -> int:
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
+    return details.get("cached_tokens") or usage.get("cache_read_input_tokens") or 0

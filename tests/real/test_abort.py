@@ -1,0 +1,81 @@
+"""A client that leaves is gone from the engine too, wherever its request was."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.real.client import ask
+from tests.real.engine import Engine
+from tests.real.four_endpoints import ENDPOINTS, PATHS, request
+from tests.real.sidecar import Metrics, Sidecar
+
+CHAT = PATHS["chat_completions"]
+ABORTS = {"finished_reason": "abort"}
+
+
+def leave_after(seconds: float, sidecar: Sidecar, path: str, body: dict[str, Any]) -> None:
+    async def leave() -> None:
+        leaving = asyncio.Event()
+        asyncio.get_running_loop().call_later(seconds, leaving.set)
+        answer = await ask(sidecar.port, path, body, leave=leaving)
+        assert not answer.complete
+
+    asyncio.run(leave())
+
+
+def assert_aborted(engine: Engine, sidecar: Sidecar, vllm_before: Metrics, ours_before: Metrics, count: int = 1) -> None:
+    def engine_is_rid_of_it() -> bool:
+        now = Metrics.read(f"{engine.url}/metrics")
+        aborted = now.since(vllm_before).total("vllm:request_success_total", **ABORTS)
+        return aborted == count and now.total("vllm:num_requests_running") == 0
+
+    def we_counted_it() -> bool:
+        gain = sidecar.metrics().since(ours_before)
+        return gain.total("prefillwatch_requests_total", outcome="client_closed") == count
+
+    assert sidecar.wait_until(engine_is_rid_of_it, 10, "rid of the request in the engine")
+    assert sidecar.wait_until(we_counted_it, 10, "counting the client that left")
+    now = sidecar.metrics()
+    assert now.total("prefillwatch_decoding_streams") == 0
+    assert now.total("prefillwatch_prefilling_requests") == 0
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_a_client_that_leaves_while_decoding(engine: Engine, sidecar: Sidecar, endpoint: str, stream: bool) -> None:
+    before = Metrics.read(f"{engine.url}/metrics"), sidecar.metrics()
+    leave_after(1.0, sidecar, PATHS[endpoint], request(endpoint, stream=stream, tokens=5000))
+    assert_aborted(engine, sidecar, *before)
+
+
+def test_a_client_that_leaves_during_its_prefill(engine: Engine, sidecar: Sidecar) -> None:
+    before = Metrics.read(f"{engine.url}/metrics"), sidecar.metrics()
+    leave_after(0.5, sidecar, CHAT, request("chat_completions", stream=True, text="raise " * 12_000, tokens=50))
+    assert_aborted(engine, sidecar, *before)
+
+
+def test_many_clients_that_leave_together(engine: Engine, sidecar: Sidecar) -> None:
+    before = Metrics.read(f"{engine.url}/metrics"), sidecar.metrics()
+
+    async def crowd() -> None:
+        leaving = asyncio.Event()
+        body = request("chat_completions", stream=True, tokens=5000)
+        streams = [asyncio.create_task(ask(sidecar.port, CHAT, body, leave=leaving)) for _ in range(30)]
+        await asyncio.sleep(2)
+        leaving.set()
+        await asyncio.gather(*streams)
+
+    asyncio.run(crowd())
+    assert_aborted(engine, sidecar, *before, count=30)
+
+
+def test_a_client_that_left_is_no_stall_of_the_engine(engine: Engine, sidecar: Sidecar) -> None:
+    """The open gap of the abandoned stream ends with it, and no gap is counted for it."""
+    before = sidecar.metrics()
+    leave_after(0.8, sidecar, CHAT, request("chat_completions", stream=True, tokens=5000))
+    asyncio.run(asyncio.sleep(1.5))
+    gaps = sidecar.metrics().since(before).buckets("prefillwatch_inter_token_latency_seconds")
+    assert gaps[float("inf")] == gaps[1.0] > 0

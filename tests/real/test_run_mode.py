@@ -1,0 +1,73 @@
+"""`prefillwatch run` with vLLM as its child: one process to start, and nothing of vLLM hidden."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.real.client import Answer, ask
+from tests.real.engine import BASE_FLAGS, ENVIRONMENT, START_LIMIT_SECONDS, VENV
+from tests.real.four_endpoints import PATHS, request
+from tests.real.sidecar import Sidecar
+
+CHAT = PATHS["chat_completions"]
+COMMAND = [str(VENV / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server", *BASE_FLAGS]
+
+
+def vllm_pid(sidecar: Sidecar) -> int:
+    return next(int(each["pid"]) for each in sidecar.state()["processes"] if each["role"] == "upstream")
+
+
+def exists(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
+    """vLLM under `run`, not waited for."""
+    log = tmp_path_factory.mktemp("run") / "run.log"
+    with Sidecar(log, ("run", "--drain-timeout=60s"), COMMAND, ENVIRONMENT, wait=False) as sidecar:
+        yield sidecar
+
+
+def test_one_life_from_start_to_drained_end(running: Sidecar) -> None:
+    """In order, on one process, because each start of vLLM takes most of a minute."""
+    running.wait_until(lambda: running.status("/healthz") == 200, 20, "answering for itself")
+    assert running.status("/readyz") == 503, "vLLM is not up yet"
+    running.wait_until(running.is_ready, START_LIMIT_SECONDS, "ready")
+    assert "Application startup complete" in running.log_text(), "vLLM's own output is passed through"
+
+    answer = asyncio.run(ask(running.port, CHAT, request("chat_completions", stream=True)))
+    assert (answer.status, answer.complete) == (200, True)
+
+    child = vllm_pid(running)
+    drained = asyncio.run(stream_over_sigterm(running))
+    assert drained.complete
+    assert sum(bool(event["choices"][0]["delta"].get("content")) for event in drained.events()) > 100
+    assert running.process.wait(60) == 0
+    assert not exists(child)
+
+
+async def stream_over_sigterm(sidecar: Sidecar) -> Answer:
+    """A stream that is in the middle when SIGTERM comes; readiness must go, the stream must not."""
+    stream = asyncio.create_task(ask(sidecar.port, CHAT, request("chat_completions", stream=True, tokens=600)))
+    await asyncio.sleep(1.0)
+    os.kill(sidecar.process.pid, signal.SIGTERM)
+    await asyncio.sleep(0.7)
+    assert sidecar.status("/readyz") == 503
+    assert not stream.done()
+    with pytest.raises(OSError):
+        await ask(sidecar.port, "/v1/models")
+    return await stream
+
+
+def test_the_exit_code_of_a_vllm_that_cannot_start(tmp_path: Path) -> None:
+    command = [*COMMAND, "--max-model-len=not-a-number"]
+    with Sidecar(tmp_path / "run.log", ("run",), command, ENVIRONMENT, wait=False) as sidecar:
+        assert sidecar.process.wait(60) == 2
+        assert "not-a-number" in sidecar.log_text()

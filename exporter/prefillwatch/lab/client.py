@@ -1,0 +1,200 @@
+"""A client that measures: sends one request and notes when each read that brought generated text was made.
+
+It shares no code with what it is meant to check: framing and events are understood here in their own simple way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import httptools
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CHAT = "/v1/chat/completions"
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came back for one request. Times are monotonic nanoseconds; `status` is 0 where no answer came."""
+
+    sent_ns: int
+    status: int = 0
+    reads_ns: list[int] = field(default_factory=list)
+    """Reads that completed at least one event with generated text."""
+    events: int = 0
+    """Events with generated text."""
+    closed_ns: int = 0
+    complete: bool = False
+    """The answer came to its proper end."""
+    error: str = ""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    body: bytes = b""
+    """The body of an answer that was no stream."""
+
+    @property
+    def ttft_seconds(self) -> float | None:
+        return (self.reads_ns[0] - self.sent_ns) / 1e9 if self.reads_ns else None
+
+    @property
+    def gaps_seconds(self) -> list[float]:
+        """Inter-token latencies: the time between consecutive reads."""
+        return [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(self.reads_ns)]
+
+
+async def ask(
+    url: str,
+    body: Mapping[str, Any],
+    *,
+    path: str = CHAT,
+    headers: Mapping[str, str] | None = None,
+    timeout_seconds: float = 600.0,
+) -> Answer:
+    """Sends one request on a connection of its own.
+
+    What a server or the network does is no exception but an `Answer.error`. Cancelling closes the connection.
+    """
+    reader = _AnswerReader()
+    request = _request(urlsplit(url).netloc, path, body, headers or {})
+    try:
+        await asyncio.wait_for(_exchange(url, reader, request), timeout_seconds)
+    except asyncio.TimeoutError:
+        reader.answer.error = f"no complete answer within {timeout_seconds:g} s"
+    except OSError as error:
+        reader.answer.error = error.strerror or str(error)
+    return reader.answer
+
+
+async def _exchange(url: str, reader: _AnswerReader, request: bytes) -> None:
+    parts = urlsplit(url)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_connection(lambda: reader, parts.hostname or "", parts.port or 80)
+    try:
+        reader.send(request)
+        await reader.done
+    finally:
+        transport.close()
+
+
+def _request(host: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> bytes:
+    payload = msgspec.json.encode(body)
+    lines = [
+        f"POST {path} HTTP/1.1",
+        f"Host: {host}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(payload)}",
+        "Connection: close",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + payload
+
+
+class _AnswerReader(asyncio.Protocol):
+    """Reads one answer off a connection."""
+
+    def __init__(self) -> None:
+        self.answer = Answer(time.monotonic_ns())
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._is_stream = False
+
+    def send(self, request: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(request)
+        self.answer.sent_ns = time.monotonic_ns()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic_ns()
+        try:
+            self._parser.feed_data(data)
+            if self._is_stream and self._take_events():
+                self.answer.reads_ns.append(now)
+        except httptools.HttpParserError as error:
+            self._end(f"no valid HTTP answer: {error}")
+        except msgspec.DecodeError as error:
+            self._end(f"an event that is no JSON: {error}")
+        if self.answer.complete:
+            self._end("")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(
+            "" if self.answer.complete else f"connection lost: {error or 'closed before the answer was complete'}"
+        )
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"content-type":
+            self._is_stream = value.startswith(b"text/event-stream")
+
+    def on_headers_complete(self) -> None:
+        self.answer.status = self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        self._buffer += body
+
+    def on_message_complete(self) -> None:
+        self.answer.complete = True
+
+    def _end(self, error: str) -> None:
+        if self.done.done():
+            return
+        self.answer.closed_ns = time.monotonic_ns()
+        self.answer.error = error
+        if not self._is_stream and not error:
+            self._take_whole()
+        self.done.set_result(None)
+
+    def _take_events(self) -> int:
+        """Consumes the complete events that have come; how many of them bring text."""
+        *events, rest = bytes(self._buffer).split(b"\n\n")
+        self._buffer = bytearray(rest)
+        with_text = sum(self._take_event(event) for event in events)
+        self.answer.events += with_text
+        return with_text
+
+    def _take_event(self, event: bytes) -> bool:
+        data = next((line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")), b"")
+        if not data.startswith(b"{"):
+            return False
+        fields = msgspec.json.decode(data)
+        self._note_usage(fields)
+        return _has_text(fields)
+
+    def _take_whole(self) -> None:
+        self.answer.body = bytes(self._buffer)
+        if self.answer.status == 200 and self.answer.body.startswith(b"{"):
+            with contextlib.suppress(msgspec.DecodeError):
+                self._note_usage(msgspec.json.decode(self.answer.body))
+
+    def _note_usage(self, fields: dict[str, Any]) -> None:
+        inner = fields.get("response") or fields.get("message") or fields
+        usage = fields.get("usage") or (inner.get("usage") if isinstance(inner, dict) else None)
+        if not usage:
+            return
+        self.answer.prompt_tokens = usage.get("prompt_tokens", usage.get("input_tokens"))
+        self.answer.completion_tokens = usage.get("completion_tokens", usage.get("output_tokens"))
+
+
+def _has_text(fields: dict[str, Any]) -> bool:
+    """Whether an event of any of the four endpoints carries generated text."""
+    for choice in fields.get("choices") or ():
+        delta = choice.get("delta") or {}
+        if choice.get("text") or delta.get("content") or delta.get("reasoning") or delta.get("tool_calls"):
+            return True
+    kind = fields.get("type", "")
+    if kind.endswith(".delta"):
+        return bool(fields.get("delta"))
+    return bool(kind == "content_block_delta")

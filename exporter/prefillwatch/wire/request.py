@@ -153,11 +153,11 @@ def _facts(endpoint: str, body: Body, complete: bool) -> RequestFacts:
         model=(body.model or "")[:256],
         stream=stream,
         prompts=prompts,
-        choices=_count(body.n) or 1,
+        choices=_first_count(body.n) or 1,
         prompt_chars=text.chars,
         prompt_tokens=tokens,
         media=text.media,
-        max_tokens=_count(body.max_completion_tokens) or _count(body.max_tokens) or _count(body.max_output_tokens),
+        max_tokens=_first_count(body.max_completion_tokens, body.max_tokens, body.max_output_tokens),
         include_usage=options.include_usage,
         continuous_usage=options.continuous_usage_stats,
         prefix=text.fingerprint,
@@ -165,8 +165,9 @@ def _facts(endpoint: str, body: Body, complete: bool) -> RequestFacts:
     )
 
 
-def _count(value: int | None) -> int | None:
-    return value if value is not None and 0 < value < _MAX_COUNT else None
+def _first_count(*values: int | None) -> int | None:
+    """The first that is said and makes sense; 0 does: a request for the prompt's log probabilities alone."""
+    return next((value for value in values if value is not None and 0 <= value < _MAX_COUNT), None)
 
 
 class PromptText:

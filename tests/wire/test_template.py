@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+
+from prefillwatch.wire import chat
+from prefillwatch.wire.answer import AnswerReader
+from prefillwatch.wire.facts import AnswerFacts
+from prefillwatch.wire.template import Constant, Counting, learn
+
+
+def probe(block: bytes) -> AnswerFacts:
+    return AnswerReader("chat_completions", "text/event-stream")._probe(block)
+
+
+def block(inside: str) -> bytes:
+    return f'data: {{"id":"c","choices":[{inside}]}}\n\n'.encode()
+
+
+USUAL = block('{"index":0,"delta":{"content":"Hi"},"finish_reason":null}')
+
+
+def test_a_shape_is_what_surrounds_the_text() -> None:
+    template = learn(USUAL, probe)
+    assert isinstance(template, Constant)
+    assert template.head.endswith(b'"content":"')
+    assert template.tail.startswith(b'"},"finish')
+    facts = AnswerFacts()
+    assert template.take(USUAL.replace(b"Hi", "für \\n".encode()), 0, facts) == len(USUAL) + 5
+    assert (facts.token_events, facts.chars_in_read) == (1, 5)
+
+
+@pytest.mark.parametrize("text", [b"", b'a"b', b"a\\", b"a\nb", b"a\x00", b"\xff", b"\\x", b"\\ud800"])
+def test_what_is_no_text_is_left_to_the_long_way(text: bytes) -> None:
+    template = learn(USUAL, probe)
+    assert template is not None
+    facts = AnswerFacts()
+    assert template.take(USUAL.replace(b"Hi", text), 0, facts) == -1
+    assert facts.token_events == 0
+
+
+def test_a_shape_with_running_counts() -> None:
+    data = USUAL[:-3] + b',"usage":{"prompt_tokens":7,"total_tokens":9,"completion_tokens":2}}\n\n'
+    template = learn(data, probe)
+    assert isinstance(template, Counting)
+    facts = AnswerFacts()
+    later = data.replace(b":9,", b":19,").replace(b":2}", b":12}")
+    assert template.take(later, 0, facts) == len(later)
+    assert (facts.completion_tokens, facts.tokens_in_read, facts.token_events) == (12, 12, 1)
+    for wrong in (b":02}", b":}", b":-2}", b":2.5}", b":1234567890123456}", b":null}"):
+        assert template.take(data.replace(b":2}", wrong), 0, AnswerFacts()) == -1
+    assert template.take(data.replace(b'"prompt_tokens":7', b'"prompt_tokens":8'), 0, AnswerFacts()) == -1
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        '{"delta":{"content":""}}',
+        '{"delta":{"role":"assistant","content":""}}',
+        '{"delta":{"content":"x"},"finish_reason":"stop"}',
+        '{"delta":{"content":"x","reasoning":"y"}}',
+        '{"delta":{"content":"x"}},{"index":1,"delta":{"content":"y"}}',
+        '{"delta":{"content":["x"]}}',
+        '{"delta":{"tool_calls":[{"function":{"name":"f","arguments":"x"}}]}}',
+    ],
+)
+def test_events_that_do_more_than_bring_one_text_teach_nothing(inside: str) -> None:
+    assert learn(block(inside), probe) is None
+
+
+def test_a_key_written_twice_does_not_mislead() -> None:
+    template = learn(block('{"delta":{"content":"first","content":"last"}}'), probe)
+    assert isinstance(template, Constant)
+    assert template.head.endswith(b'"first","content":"')
+
+
+def test_a_block_with_a_comment_teaches_nothing() -> None:
+    assert learn(b": note\n" + USUAL, probe) is None
+
+
+def test_the_probe_reads_the_long_way() -> None:
+    facts = AnswerFacts()
+    chat.read_event(b"", USUAL[6:-2], facts)
+    assert probe(USUAL).progress() == facts.progress()
+    assert probe(USUAL).frame() == facts.frame()

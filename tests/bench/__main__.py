@@ -37,7 +37,6 @@ from tests.bench.sides import STARTERS, Side, running
 FIGURES = ("load", "step", "many", "memory", "observer")
 STANDARD = Load(streams=256, rate=40, warmup_seconds=1.5, measure_seconds=6)
 MANY = Load(streams=2000, rate=5, warmup_seconds=1.5, measure_seconds=4)
-SMOKE_SECONDS = {"warmup_seconds": 0.3, "measure_seconds": 1.0}
 
 
 def main() -> int:
@@ -56,8 +55,12 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sides", type=names_of(STARTERS), help=f"comma-separated, of {','.join(STARTERS)}; default all")
-    parser.add_argument("--figures", type=names_of(FIGURES), help=f"comma-separated, of {','.join(FIGURES)}; default all")
+    parser.add_argument(
+        "--sides", type=names_of(STARTERS), help=f"comma-separated, of {','.join(STARTERS)}; default all"
+    )
+    parser.add_argument(
+        "--figures", type=names_of(FIGURES), help=f"comma-separated, of {','.join(FIGURES)}; default all"
+    )
     parser.add_argument("--rounds", type=int, help="how often each side has its turn (default 3)")
     parser.add_argument("--seconds", type=float, help="measured time of each turn (default 6)")
     parser.add_argument("--smoke", action="store_true", help="one short round of floor, nginx and prefillwatch")
@@ -93,19 +96,16 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def sized(load: Load, args: argparse.Namespace) -> Load:
     if args.smoke:
-        load = replace(load, streams=load.streams // 4, **SMOKE_SECONDS)
+        load = replace(load, streams=load.streams // 4, warmup_seconds=0.3, measure_seconds=1.0)
     return replace(load, measure_seconds=args.seconds) if args.seconds else load
 
 
 def run_load(sides: list[Side], args: argparse.Namespace, load: Load = STANDARD, title: str = "evenly spread") -> Any:
     load = sized(load, args)
-    runs = []
-    for number in range(args.rounds):
-        for side in sides:
-            runs.append(measure(side, load) | {"round": number})
+    runs = [measure(side, load) | {"round": number} for number in range(args.rounds) for side in sides]
     rows = report.summarise(runs)
-    print(f"\n### {load.streams} streams × {load.rate} tokens/s, {title}; medians of {args.rounds} rounds\n", flush=True)
-    print(report.table(rows), flush=True)
+    heading = f"{load.streams} streams × {load.rate} tokens/s, {title}; medians of {args.rounds} rounds"
+    print(f"\n### {heading}\n\n{report.table(rows)}", flush=True)
     return {"rows": rows, "runs": runs}
 
 

@@ -93,7 +93,9 @@ def expect(process: subprocess.Popen[str], side: Side, word: str) -> None:
 def check(report: dict[str, Any], load: Load) -> None:
     """A run in which streams broke measured something else."""
     if report["broken"] or (load.measure_seconds and report["alive"] != load.streams):
-        raise BenchError(f"{report['side']}: {report['broken']} of {load.streams} streams broke, {report['alive']} alive")
+        raise BenchError(
+            f"{report['side']}: {report['broken']} of {load.streams} streams broke, {report['alive']} alive"
+        )
 
 
 @contextlib.contextmanager
@@ -127,4 +129,3 @@ def idle_memory(side: Side, streams: int) -> dict[str, float]:
     silent = Load(streams, rate=20, warmup_seconds=3, measure_seconds=1, max_tokens=5, hold_ms=60_000)
     report = measure(side, silent)
     return {part: (report["rss_bytes"][part] - base[part]) / streams for part in side.parts}
-

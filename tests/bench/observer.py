@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from tests.bench.programs import BenchError
+
 from prefillwatch.export.exposition import render
 from prefillwatch.observer.process import Observer
 from prefillwatch.observer_settings import ObserverSettings
 from prefillwatch.wire.tap import End, Finish, Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
-from tests.bench.programs import BenchError
 
 STREAMS = 256
 STEP_NS = 25_000_000  # 40 tokens per second and stream
@@ -156,10 +157,12 @@ def finish(now: int, stream: int, number: int) -> Iterator[Record]:
 
 
 def chunk(stream: int, number: int) -> bytes:
-    choice = f'"choices":[{{"index":0,"delta":{{"content":" w{number:x}"}},"logprobs":null,"finish_reason":null,"token_ids":null}}]'
-    return event(stream, choice)
+    delta = f'"choices":[{{"index":0,"delta":{{"content":" w{number:x}"}},'
+    return event(stream, delta + '"logprobs":null,"finish_reason":null,"token_ids":null}]')
 
 
 def event(stream: int, rest: str) -> bytes:
-    head = f'data: {{"id":"chatcmpl-{stream:032x}","object":"chat.completion.chunk","created":1795979249,"model":"bench",'
+    head = (
+        f'data: {{"id":"chatcmpl-{stream:032x}","object":"chat.completion.chunk","created":1795979249,"model":"bench",'
+    )
     return f"{head}{rest}}}\n\n".encode()

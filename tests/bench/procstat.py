@@ -21,7 +21,7 @@ def _descendants(pid: int) -> Iterator[int]:
 
 
 def cpu_ns(pids: Iterable[int]) -> int:
-    """Nanoseconds on a CPU (user and system) of all threads of `pids`, from schedstat: exact where `stat` counts ticks."""
+    """Nanoseconds on a CPU (user and system) of all threads of `pids`, from schedstat: `stat` counts ticks only."""
     return sum(_task_ns(task) for pid in pids for task in Path(f"/proc/{pid}/task").iterdir())
 
 

@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import Any
 
 REFERENCE = "nginx"
-Row = dict[str, float | str | None]
+COLUMNS = {
+    "part": "part",
+    "cpu_us": "CPU µs/token",
+    "cpu_us_ratio": f"× {REFERENCE}",
+    "p50_us": "p50 µs",
+    "added_p50_us": "added p50",
+    "added_p50_us_ratio": f"× {REFERENCE}",
+    "p999_us": "p99.9 µs",
+    "added_p999_us": "added p99.9",
+    "added_p999_us_ratio": f"× {REFERENCE}",
+    "upstream_late_ms": "upstream late ms",
+}
+Row = dict[str, Any]
 
 
 def summarise(runs: list[dict[str, Any]]) -> list[Row]:
@@ -51,15 +63,11 @@ def with_ratios(rows: list[Row]) -> None:
     for row in rows:
         for figure in ("cpu_us", "added_p50_us", "added_p999_us"):
             mine, its = row.get(figure), reference.get(figure)
-            known = isinstance(mine, float) and isinstance(its, float) and its > 0
-            row[f"{figure}_ratio"] = mine / its if known else None
+            row[f"{figure}_ratio"] = mine / its if mine is not None and its else None
 
 
 def table(rows: list[Row]) -> str:
-    head = ("part", "CPU µs/token", "× nginx", "p50 µs", "added p50", "× nginx", "p99.9 µs", "added p99.9", "× nginx", "upstream late ms")
-    keys = ("part", "cpu_us", "cpu_us_ratio", "p50_us", "added_p50_us", "added_p50_us_ratio")
-    keys += ("p999_us", "added_p999_us", "added_p999_us_ratio", "upstream_late_ms")
-    return markdown(head, ([cell(row[key]) for key in keys] for row in rows))
+    return markdown(COLUMNS.values(), ([cell(row[key]) for key in COLUMNS] for row in rows))
 
 
 def cell(value: float | str | None) -> str:

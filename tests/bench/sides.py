@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -75,14 +74,21 @@ def await_port(side: str, process: subprocess.Popen[bytes], port: int, log: Path
     """Wait until a request through the proxy is answered with 200."""
     deadline = time.monotonic() + START_LIMIT_SECONDS
     while True:
-        with contextlib.suppress(OSError, urllib.error.URLError):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
-                answer.read()
-                return
+        if answers(port, path):
+            return
         if process.poll() is not None or time.monotonic() > deadline:
             tail = log.read_text(errors="replace")[-2000:]
             raise BenchError(f"{side} did not start (exit code {process.poll()}):\n{tail}")
         time.sleep(0.1)
+
+
+def answers(port: int, path: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+            answer.read()
+            return True
+    except OSError:
+        return False
 
 
 def start_upstream(directory: Path) -> Side:
@@ -112,7 +118,8 @@ error_log {dir}/nginx-error.log;
 events {{ worker_connections {connections}; }}
 http {{
     access_log off;
-    client_body_temp_path {dir}; proxy_temp_path {dir}; fastcgi_temp_path {dir}; uwsgi_temp_path {dir}; scgi_temp_path {dir};
+    client_body_temp_path {dir}; proxy_temp_path {dir};
+    fastcgi_temp_path {dir}; uwsgi_temp_path {dir}; scgi_temp_path {dir};
     upstream vllm {{ server 127.0.0.1:{upstream}; keepalive 512; }}
     server {{
         listen 127.0.0.1:{port} backlog=4096;
@@ -231,7 +238,7 @@ def running(names: Sequence[str]) -> Iterator[list[Side]]:
 
 
 def prefer(side: Side) -> None:
-    """Let the load go before whatever else shares its core: it stands for other machines, which share nothing with us."""
+    """Let the load go first on its core: it stands for other machines, which share nothing with us."""
     assert side.process is not None
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(side.process.pid, os.SCHED_RR, os.sched_param(1))

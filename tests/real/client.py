@@ -1,7 +1,7 @@
-"""An HTTP client that keeps what a proxy must not change: every read with its time, and the bytes exactly as they came.
+"""An HTTP client that keeps what a proxy must not change: every read with its time, and the bytes as they came.
 
-One request per connection. Nothing is parsed while the answer comes in; what the bytes mean is worked out afterwards, so
-that the client does not disturb the times it takes.
+One request per connection. Nothing is parsed while the answer comes in; what the bytes mean is worked out afterwards,
+so that the client does not disturb the times it takes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Read:
 
 @dataclass
 class Answer:
-    """A whole exchange as seen from the client. `complete` is False when the connection ended before the message did."""
+    """An answer as the client saw it. `complete` is False when the connection ended before the message did."""
 
     sent_ns: int
     ended_ns: int

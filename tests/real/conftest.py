@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.real.engine import Engine
 from tests.real.sidecar import Sidecar
 from tests.real.tee import Tee

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -129,10 +130,8 @@ class Engine:
         # A stopped process cannot be terminated; wake all of the group first.
         for number in (signal.SIGCONT, signal.SIGTERM):
             signal_group(self.process.pid, number)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
         signal_group(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.log.close()
@@ -147,10 +146,8 @@ def is_healthy(url: str) -> bool:
 
 
 def signal_group(pid: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def descendants(pid: int) -> Iterator[int]:

@@ -7,18 +7,20 @@ Six victims decode all the time; what else happens is the workload. The files ar
 then everything in order of time; they hold sizes and times, no text. All times (`at`, `until`, `scheduled`, `done`) are
 nanoseconds since the header's `started_monotonic_ns`, on one clock (client and engine ran on one machine). Kinds:
 
-    header     workload, about, engine (version, flags, max_num_batched_tokens, block_size, kv_cache_tokens), started_unix
-    request    at: last byte handed to the kernel. id, role (victim or prompt), endpoint, stream, body_bytes, prompt_chars,
-               shared_prefix (name and characters of the text it has in common with other requests, or null), max_tokens
-    read       at: one recv of an answer. id, tokens (token events completed by it), chars (of their text), bytes (of body)
-    end        at. id, outcome (ok, error or cut), prompt_tokens, cached_tokens, completion_tokens (usage; null if none came)
+    header     workload, about, engine (version, flags, max_num_batched_tokens, chunked_prefill, block_size,
+               kv_cache_tokens), started_unix
+    request    at: last byte handed to the kernel. id, role (victim or prompt), endpoint, stream, body_bytes,
+               prompt_chars, shared_prefix (name and characters of the text it has in common with other requests, or
+               null), max_tokens
+    read       at: one recv of an answer. id, tokens (token events completed by it), chars (of their text), bytes
+    end        at. id, outcome (ok, error or cut), prompt_tokens, cached_tokens, completion_tokens (null without usage)
     gauges     at: the upstream's page read. running, waiting, kv_usage, preemptions (total)
     late       at, until: the recorder itself did not run for 30 ms or more; times of reads in between are wrong
     fault      at, until, what: what was done to the server (engine_stopped, api_server_stopped)
-    step       scheduled, done: TRUTH, the engine's steps. requests [[id, tokens, kind, computed before]], kind "p" prefill,
-               "d" decode, "r" recomputed after a preemption; preempted [id]
-    iteration  at, index, elapsed_ms, prefill_tokens, decode_tokens, itl, finished, …: TRUTH as vLLM's stat logger has it;
-               see steplog.py, which writes both
+    step       scheduled, done: TRUTH, the engine's steps. requests [[id, tokens, kind, computed before]], kind "p"
+               prefill, "d" decode, "r" recomputed after a preemption; preempted [id]
+    iteration  at, index, elapsed_ms, prefill_tokens, decode_tokens, itl, finished, …: TRUTH as vLLM's stat logger has
+               it; see steplog.py, which writes both
 """
 
 from __future__ import annotations
@@ -44,9 +46,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.real.client import Answer, ask
 from tests.real.engine import MODEL_NAME, Engine
 
-# Words that are one token each with a leading space, whatever the tokenizer was trained on in detail: all are frequent in
-# Python's own source.
-WORDS = "import self return def class None True False for in if not and or is else with from as raise name value".split()
+# Words that are one token each with a leading space, whatever the tokenizer was trained on in detail: all are frequent
+# in Python's own source.
+WORDS = tuple(
+    "import self return def class None True False for in if not and or is else with from as raise name value".split()  # noqa: SIM905 (a list of 22 strings is no easier to read)
+)
 VICTIMS = 6
 OWN_STALL_NS = 30_000_000
 LEAD_SECONDS = 3.0  # decoding alone before the first thing happens, so that there is a baseline
@@ -92,7 +96,7 @@ class Session:
 
     def send(
         self,
-        id: str,
+        name: str,
         role: str,
         text: str,
         max_tokens: int,
@@ -103,7 +107,7 @@ class Session:
         content = (shared[1] if shared else "") + text
         body = json.dumps(chat(content, max_tokens) | extra).encode()
         prefix = {"name": shared[0], "chars": len(shared[1])} if shared else None
-        sent = Sent(id, role, body, len(content), prefix, max_tokens)
+        sent = Sent(name, role, body, len(content), prefix, max_tokens)
         self.sent.append(sent)
         task = asyncio.create_task(self._exchange(sent))
         self.tasks.append(task)
@@ -167,12 +171,12 @@ def gauges(page: str) -> dict[str, float]:
     return found
 
 
-# --- the workloads -----------------------------------------------------------------------------------------------------
+# --- The workloads --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What happens while six victims decode. `flags` go to vLLM in addition; workloads with the same flags share a server."""
+    """What happens while six victims decode; workloads with the same extra `flags` of vLLM share a server."""
 
     about: str
     drive: Callable[[Session], Awaitable[None]]
@@ -261,14 +265,18 @@ async def quiet(session: Session) -> None:
 NO_CHUNKS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens=16384")
 FEW_BLOCKS = ("--num-gpu-blocks-override=18", "--max-model-len=2048")
 WORKLOADS = {
-    "first-logprobs": Workload("the first request for logprobs makes the engine compile; 25-token prompts", first_logprobs),
+    "first-logprobs": Workload(
+        "the first request for logprobs makes the engine compile; 25-token prompts", first_logprobs
+    ),
     "quiet": Workload("nothing but six victims", quiet),
     "single-2500": Workload("one 2,500-token prompt every 7 s", single_prompts),
     "twelve-at-once": Workload("twelve prompts of 300 to 5,000 tokens at once", twelve_at_once),
     "short-300": Workload("300-token prompts, four a second", short_prompts),
     "shared-prefix": Workload("5,600-token prompts of which 5,000 are the same", shared_prefixes),
     "engine-stopped": Workload("the engine process is stopped three times, no prompt in flight", engine_stopped),
-    "engine-stopped-300": Workload("the engine is stopped with a 300-token prompt in flight", engine_stopped_with_prompt),
+    "engine-stopped-300": Workload(
+        "the engine is stopped with a 300-token prompt in flight", engine_stopped_with_prompt
+    ),
     "frontend-stopped": Workload("the API server is stopped three times, the engine goes on", frontend_stopped),
     "mixed": Workload("prompts of 30 to 6,000 tokens at random", mixed_sizes),
     "nobody-decoding": Workload("prompts with one token of answer, no victims", nobody_decoding),
@@ -298,7 +306,7 @@ async def record(engine: Engine, name: str, seed: int) -> Session:
     return session
 
 
-# --- the file ------------------------------------------------------------------------------------------------------------
+# --- The file -------------------------------------------------------------------------------------------------------
 
 
 def write_recording(path: Path, name: str, session: Session, header: dict[str, Any]) -> None:
@@ -336,14 +344,21 @@ def request_lines(session: Session) -> Iterator[dict[str, Any]]:
         yield end_line(sent.id, answer)
 
 
-def read_lines(id: str, answer: Answer) -> Iterator[dict[str, Any]]:
+def read_lines(name: str, answer: Answer) -> Iterator[dict[str, Any]]:
     texts: dict[int, list[str]] = {}
     for read, event in answer.timed_events():
         texts.setdefault(read.at_ns, []).extend(filter(None, map(delta_text, event.get("choices") or ())))
     for read in answer.reads:
         found = texts.get(read.at_ns, [])
         chars = sum(map(len, found))
-        yield {"kind": "read", "at": read.at_ns, "id": id, "tokens": len(found), "chars": chars, "bytes": len(read.body)}
+        yield {
+            "kind": "read",
+            "at": read.at_ns,
+            "id": name,
+            "tokens": len(found),
+            "chars": chars,
+            "bytes": len(read.body),
+        }
 
 
 def delta_text(choice: dict[str, Any]) -> str:
@@ -351,12 +366,12 @@ def delta_text(choice: dict[str, Any]) -> str:
     return text
 
 
-def end_line(id: str, answer: Answer) -> dict[str, Any]:
-    usage = next((event["usage"] for event in reversed(answer.events()) if event.get("usage")), {})
+def end_line(name: str, answer: Answer) -> dict[str, Any]:
+    usage: dict[str, Any] = next((event["usage"] for event in reversed(answer.events()) if event.get("usage")), {})
     return {
         "kind": "end",
         "at": answer.ended_ns,
-        "id": id,
+        "id": name,
         "outcome": "error" if answer.status != 200 else "ok" if answer.complete else "cut",
         "prompt_tokens": usage.get("prompt_tokens"),
         "cached_tokens": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
@@ -368,13 +383,13 @@ def truth_lines(session: Session) -> Iterator[dict[str, Any]]:
     names = {sent.id for sent in session.sent}
     for line in json_lines(session.engine.log_dir / "schedule.jsonl"):
         if line["scheduled_ns"] >= session.started_ns:
-            requests = [[own_id(id, names), *rest] for id, *rest in line["requests"]]
-            preempted = [own_id(id, names) for id in line["preempted"]]
+            requests = [[own_id(each, names), *rest] for each, *rest in line["requests"]]
+            preempted = [own_id(each, names) for each in line["preempted"]]
             times = {"scheduled": line["scheduled_ns"], "done": line["done_ns"]}
             yield {"kind": "step"} | times | {"requests": requests, "preempted": preempted}
     for line in json_lines(session.engine.log_dir / "iterations.jsonl"):
         if line["at_ns"] >= session.started_ns:
-            line["finished"] = [[own_id(id, names), *rest] for id, *rest in line.get("finished", ())]
+            line["finished"] = [[own_id(each, names), *rest] for each, *rest in line.get("finished", ())]
             yield {"kind": "iteration", "at": line.pop("at_ns")} | line
 
 

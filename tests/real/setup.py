@@ -53,7 +53,9 @@ prefillwatch_steplog = prefillwatch_steplog:install
 def main() -> int:
     args = parse_arguments()
     if not (3, 11) <= sys.version_info[:2] < (3, 15):
-        print(f"vLLM needs Python 3.11 to 3.14, this is {sys.version.split()[0]}: start me with another", file=sys.stderr)
+        print(
+            f"vLLM needs Python 3.11 to 3.14, this is {sys.version.split()[0]}: start me with another", file=sys.stderr
+        )
         return 2
     if args.fresh:
         shutil.rmtree(VENV, ignore_errors=True)
@@ -115,7 +117,7 @@ def imports_vllm() -> bool:
 def install_steplog_plugin() -> None:
     """Install the step log as a distribution of its own: vLLM finds such plugins by entry point only.
 
-    Written by hand because it is one module and four lines of metadata, and a build would need a backend from the network.
+    Written by hand because it is one module and four lines of metadata, and a build would need a network.
     """
     packages = next((VENV / "lib").glob("python3.*")) / "site-packages"
     shutil.copyfile(HERE / "steplog.py", packages / "prefillwatch_steplog.py")

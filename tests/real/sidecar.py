@@ -14,13 +14,11 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
-
 from tests.real.engine import ROOT, free_port
 
-T = TypeVar("T")
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -30,7 +28,7 @@ class SidecarError(Exception):
 
 @dataclass
 class Sidecar:
-    """`prefillwatch serve` or `run` as a child process: `with Sidecar(log, ("serve", …)) as sidecar: … sidecar.port`."""
+    """`prefillwatch serve` or `run` as a child process: `with Sidecar(log, ("serve", …)) as sidecar: …`."""
 
     log_path: Path
     arguments: Sequence[str]
@@ -44,10 +42,20 @@ class Sidecar:
     def __enter__(self) -> Sidecar:
         options = [f"--listen=127.0.0.1:{self.port}", f"--admin=127.0.0.1:{self.admin_port}"]
         mode, *more = self.arguments
-        words = [sys.executable, "-m", "prefillwatch", mode, *options, *more, *(("--", *self.command) if self.command else ())]
+        words = [
+            sys.executable,
+            "-m",
+            "prefillwatch",
+            mode,
+            *options,
+            *more,
+            *(("--", *self.command) if self.command else ()),
+        ]
         env = os.environ | self.environment | {"PYTHONPATH": str(ROOT / "exporter")}
         with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True)
+            self.process = subprocess.Popen(
+                words, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True
+            )
         try:
             if self.wait:
                 self.wait_until(self.is_ready, self.ready_limit_seconds, "ready")
@@ -93,16 +101,18 @@ class Sidecar:
     def metrics(self) -> Metrics:
         return Metrics.read(f"{self.admin}/metrics")
 
-    def wait_until(self, condition: Callable[[], T], limit_seconds: float, what: str) -> T:
-        """Poll until `condition` is true and return what it returned; things that take their own time end this way."""
+    def wait_until(self, condition: Callable[[], bool], limit_seconds: float, what: str) -> bool:
+        """Poll until `condition` holds; raises SidecarError when it does not in time."""
         deadline = time.monotonic() + limit_seconds
-        while not (found := condition()):
+        while not condition():
             if self.process.poll() is not None:
-                raise SidecarError(f"prefillwatch exited with {self.process.returncode}, not {what}:\n{self.log_tail()}")
+                raise SidecarError(
+                    f"prefillwatch exited with {self.process.returncode}, not {what}:\n{self.log_tail()}"
+                )
             if time.monotonic() > deadline:
                 raise SidecarError(f"prefillwatch was not {what} after {limit_seconds:.0f} s:\n{self.log_tail()}")
             time.sleep(0.1)
-        return found
+        return True
 
     def log_text(self) -> str:
         return self.log_path.read_text(errors="replace")
@@ -156,4 +166,4 @@ class Metrics:
             if name == f"{histogram}_bucket" and labels.items() <= set(have):
                 bound = float(dict(have)["le"])
                 found[bound] = found.get(bound, 0.0) + value
-        return found
+        return True

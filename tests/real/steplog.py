@@ -14,7 +14,8 @@ nothing unless PREFILLWATCH_STEPLOG names a directory. Two files come to be ther
 
 `schedule.jsonl`, from the engine process, one line per step: which request got how many tokens, which no metric tells.
     scheduled_ns, done_ns   monotonic times: composed by the scheduler, and output at hand
-    requests     [request id, tokens, kind, computed before] with kind "p" prefill, "d" decode, "r" recomputed after preemption
+    requests     [request id, tokens, kind, computed before] with kind "p" prefill, "d" decode, "r" recomputed after a
+                 preemption
     preempted    ids of requests thrown out while this step was composed
 """
 

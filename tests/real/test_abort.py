@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-
 from tests.real.client import ask
 from tests.real.engine import Engine
 from tests.real.four_endpoints import ENDPOINTS, PATHS, request
@@ -26,7 +25,9 @@ def leave_after(seconds: float, sidecar: Sidecar, path: str, body: dict[str, Any
     asyncio.run(leave())
 
 
-def assert_aborted(engine: Engine, sidecar: Sidecar, vllm_before: Metrics, ours_before: Metrics, count: int = 1) -> None:
+def assert_aborted(
+    engine: Engine, sidecar: Sidecar, vllm_before: Metrics, ours_before: Metrics, count: int = 1
+) -> None:
     def engine_is_rid_of_it() -> bool:
         now = Metrics.read(f"{engine.url}/metrics")
         aborted = now.since(vllm_before).total("vllm:request_success_total", **ABORTS)

@@ -12,7 +12,6 @@ import itertools
 from typing import Any
 
 import pytest
-
 from tests.real.client import Answer, ask
 from tests.real.engine import Engine
 from tests.real.four_endpoints import ENDPOINTS, PATHS, normalised, request
@@ -125,7 +124,10 @@ def test_streams_at_once_do_not_mix(tee: Tee, sidecar: Sidecar) -> None:
     bodies = [request("chat_completions", stream=True, text=f"def f{i}(a):\n" * (i + 1), tokens=60) for i in range(12)]
 
     async def at_once() -> list[Answer]:
-        calls = (ask(sidecar.port, PATHS["chat_completions"], body, {"X-Request-Id": f"mix-{i}-"}) for i, body in enumerate(bodies))
+        calls = (
+            ask(sidecar.port, PATHS["chat_completions"], body, {"X-Request-Id": f"mix-{i}-"})
+            for i, body in enumerate(bodies)
+        )
         return await asyncio.gather(*calls)
 
     for number, got in enumerate(asyncio.run(at_once())):

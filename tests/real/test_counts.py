@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
-
 from tests.real.client import Answer, ask
 from tests.real.engine import MODEL_NAME, Engine
 from tests.real.four_endpoints import ENDPOINTS, PATHS, TOKENS, request, usage
 from tests.real.sidecar import Metrics, Sidecar
 
 
-def ask_and_settle(sidecar: Sidecar, *calls: tuple[str, dict]) -> tuple[list[Answer], Metrics]:  # type: ignore[type-arg]
+def ask_and_settle(sidecar: Sidecar, *calls: tuple[str, dict[str, Any]]) -> tuple[list[Answer], Metrics]:
     """Send requests at once; their answers, and what our metrics gained when the last was accounted for."""
     before = sidecar.metrics()
 
     async def at_once() -> list[Answer]:
         return await asyncio.gather(*(ask(sidecar.port, PATHS[endpoint], body) for endpoint, body in calls))
 
-    def gained() -> Metrics | None:
-        gain = sidecar.metrics().since(before)
-        return gain if gain.total("prefillwatch_requests_total", outcome="ok") >= len(calls) else None
+    def counted() -> bool:
+        return sidecar.metrics().since(before).total("prefillwatch_requests_total", outcome="ok") >= len(calls)
 
     answers = asyncio.run(at_once())
-    return answers, sidecar.wait_until(gained, 10, "done counting")
+    sidecar.wait_until(counted, 10, "done counting")
+    return answers, sidecar.metrics().since(before)
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_tokens_equal_usage(sidecar: Sidecar, endpoint: str, stream: bool) -> None:
-    options = {"stream_options": {"include_usage": True}} if stream and "completions" in endpoint else {}
+    options: dict[str, Any] = (
+        {"stream_options": {"include_usage": True}} if stream and "completions" in endpoint else {}
+    )
     [answer], gain = ask_and_settle(sidecar, (endpoint, request(endpoint, stream=stream, **options)))
     prompt, completion, cached = usage(answer, stream)
     assert completion == TOKENS
@@ -41,7 +43,9 @@ def test_tokens_equal_usage(sidecar: Sidecar, endpoint: str, stream: bool) -> No
 
 
 def test_cached_tokens_of_a_repeated_prompt(sidecar: Sidecar) -> None:
-    body = request("chat_completions", stream=True, text="class Cached:\n" * 200, stream_options={"include_usage": True})
+    body = request(
+        "chat_completions", stream=True, text="class Cached:\n" * 200, stream_options={"include_usage": True}
+    )
     ask_and_settle(sidecar, ("chat_completions", body))
     [answer], gain = ask_and_settle(sidecar, ("chat_completions", body))
     _, _, cached = usage(answer, stream=True)
@@ -68,7 +72,10 @@ def test_prompt_lengths_are_those_of_vllm(engine: Engine, sidecar: Sidecar) -> N
     vllm = Metrics.read(f"{engine.url}/metrics")
     sizes = (5, 300, 2000)
     calls = [
-        ("completions", request("completions", stream=True, text="import " * size, stream_options={"include_usage": True}))
+        (
+            "completions",
+            request("completions", stream=True, text="import " * size, stream_options={"include_usage": True}),
+        )
         for size in sizes
     ]
     _, gain = ask_and_settle(sidecar, *calls)
@@ -77,7 +84,9 @@ def test_prompt_lengths_are_those_of_vllm(engine: Engine, sidecar: Sidecar) -> N
     assert gain.total("prefillwatch_prompt_length_tokens_count") == len(sizes)
 
 
-def test_injected_usage_makes_counts_exact_for_clients_that_ask_for_none(injecting_sidecar: Sidecar, engine: Engine) -> None:
+def test_injected_usage_makes_counts_exact_for_clients_that_ask_for_none(
+    injecting_sidecar: Sidecar, engine: Engine
+) -> None:
     vllm = Metrics.read(f"{engine.url}/metrics")
     calls = [(endpoint, request(endpoint, stream=True)) for endpoint in ENDPOINTS]
     _, gain = ask_and_settle(injecting_sidecar, *calls)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
 from tests.real.client import ask
 from tests.real.engine import Engine
 from tests.real.four_endpoints import PATHS, request
@@ -19,7 +18,9 @@ BYTES_PER_TOKEN = 2 * 6 * 512 * 2  # keys and values, layers, hidden size, bytes
 def test_occupancy_of_the_kv_cache_follows_the_engine(engine: Engine, sidecar: Sidecar) -> None:
     async def watch() -> tuple[list[float], list[float]]:
         leave = asyncio.Event()
-        bodies = [request("chat_completions", stream=True, text=f"{i} " + "import " * 3000, tokens=3000) for i in range(3)]
+        bodies = [
+            request("chat_completions", stream=True, text=f"{i} " + "import " * 3000, tokens=3000) for i in range(3)
+        ]
         streams = [asyncio.create_task(ask(sidecar.port, CHAT, body, leave=leave)) for body in bodies]
         ours, theirs = [], []
         for _ in range(8):

@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 
 import pytest
-
 from tests.real.client import Answer, ask
 from tests.real.engine import MODEL_NAME, Engine
 from tests.real.four_endpoints import PATHS, request

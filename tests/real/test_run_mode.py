@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.real.client import Answer, ask
 from tests.real.engine import BASE_FLAGS, ENVIRONMENT, START_LIMIT_SECONDS, VENV
 from tests.real.four_endpoints import PATHS, request
@@ -61,7 +60,7 @@ async def stream_over_sigterm(sidecar: Sidecar) -> Answer:
     await asyncio.sleep(0.7)
     assert sidecar.status("/readyz") == 503
     assert not stream.done()
-    with pytest.raises(OSError):
+    with pytest.raises(ConnectionError):
         await ask(sidecar.port, "/v1/models")
     return await stream
 

@@ -64,8 +64,9 @@ class Fetcher:
             timeout=httpx.Timeout(timeout_s),
             trust_env=False,  # a proxy for the outside world is no way to the server next door
         )
-        # One line per request on INFO, several times a second, would bury everything else.
-        logging.getLogger("httpx").setLevel(logging.WARNING)
+        # Lines about each request, several times a second, would bury everything else.
+        for library in ("httpx", "httpcore"):
+            logging.getLogger(library).setLevel(logging.WARNING)
 
     async def close(self) -> None:
         await self._client.aclose()

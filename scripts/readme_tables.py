@@ -12,17 +12,26 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from prefillwatch.config import Settings, shown_default
-from prefillwatch.export.table import TABLE
+from prefillwatch.export import table
+from prefillwatch.export.spec import Spec
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
 
 
 def metrics_table() -> str:
     rows = (
         (f"`{spec.name}`", spec.kind.value, ", ".join(f"`{name}`" for name in spec.label_names), spec.help)
-        for spec in TABLE
+        for spec in exported()
     )
     return _table(("name", "type", "labels", "meaning"), rows)
+
+
+def exported() -> list[Spec]:
+    """The metrics that some code feeds. The table declares further ones that wait for theirs."""
+    sources = (path for path in (ROOT / "exporter").rglob("*.py") if path != Path(table.__file__))
+    words = set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", "\n".join(path.read_text() for path in sources)))
+    return [value for name, value in vars(table).items() if isinstance(value, Spec) and name in words]
 
 
 def settings_table() -> str:
@@ -32,11 +41,11 @@ def settings_table() -> str:
 
 def with_tables(text: str) -> str:
     """The README with both tables as the code says. Raises ValueError where a table has no place."""
-    for name, table in (("metrics", metrics_table()), ("settings", settings_table())):
+    for name, lines in (("metrics", metrics_table()), ("settings", settings_table())):
         place = re.compile(rf"(<!-- {name}: .*? -->\n).*?(<!-- end -->)", re.DOTALL)
         if not place.search(text):
             raise ValueError(f"the README has no place for the table of {name}")
-        text = place.sub(lambda match, table=table: f"{match[1]}{table}\n{match[2]}", text)
+        text = place.sub(lambda match, lines=lines: f"{match[1]}{lines}\n{match[2]}", text)
     return text
 
 

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: What a process gets beyond its limit to end by itself before it is killed.
 _GRACE_S: Final = 5.0
+#: What a process gets to end by itself once the user has lost patience.
+_CUT_S: Final = 2.0
 #: The observer says when it is ready; after this long it is taken to be.
 _READY_LIMIT_S: Final = 3.0
 _FORWARDED: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
@@ -205,10 +207,15 @@ class Supervisor:
         for keeper in keepers:
             keeper.stop(signal.SIGTERM)
         tasks = [self._tasks[keeper] for keeper in keepers]
-        if not await self._patience(tasks, limit_s + _GRACE_S):
+        if await self._patience(tasks, limit_s + _GRACE_S):
+            return
+        if self._cut.is_set():
             for keeper in keepers:
-                keeper.signal(signal.SIGKILL)
-            await asyncio.wait(tasks)
+                keeper.signal(signal.SIGTERM)  # a relay that gets it again cuts what still runs, and says so
+            await asyncio.wait(tasks, timeout=_CUT_S)
+        for keeper in keepers:
+            keeper.signal(signal.SIGKILL)
+        await asyncio.wait(tasks)
 
     async def _end_command(self, number: int | None) -> int:
         child = self._command
@@ -217,7 +224,7 @@ class Supervisor:
         child.signal(signal.SIGTERM if number is None else number)
         limit_s = self._launch.settings.stop_timeout
         if not await self._patience([child.exited], limit_s):
-            await asyncio.wait([child.exited], timeout=_GRACE_S if self._cut.is_set() else 0)
+            await asyncio.wait([child.exited], timeout=_CUT_S if self._cut.is_set() else 0)
             if not child.exited.done():
                 log.error("the command did not end; it is killed")
             child.signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The published experiment on a simulated engine in virtual time, seen through the tap alone and held against the truth.
+"""The published experiment on a simulated engine in virtual time, seen through the tap alone, held against the truth.
 
 Six streams decode at 21 ms; long prompts of 6,000 tokens arrive. What the engine put into its steps is known here, and
 what the observer says must agree.
@@ -78,6 +78,8 @@ def test_gaps_steps_and_first_tokens_agree_with_the_engine(prompts: int, chunked
     steps = observed.counts(table.STEP_TIME)
     assert sum(count for (_, tokens), count in steps.items() if tokens in ("512-2k", "2k-8k")) == len(long_steps)
 
+    if prompts < 12:
+        return  # too few prompts to tell from outside in which order an engine of unknown budget took them
     begun = {name: next(s.start_ns for s in run.steps if name in s.prefill) for name in run.requests if "lump" in name}
     true_queue = sum(start - run.sent_ns[name] for name, start in begun.items()) / 1e9
     assert observed.sums(table.QUEUE)[("m", "2k-8k")] == pytest.approx(true_queue, rel=0.1, abs=0.1)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -123,7 +124,7 @@ class Sidecar(Command):
 class Stream:
     """A streamed chat completion in a thread of its own. ``done`` is True when the answer came to its end."""
 
-    def __init__(self, url: str, tokens: int, verify: bool | str = True, **headers: str) -> None:
+    def __init__(self, url: str, tokens: int, verify: bool | ssl.SSLContext = True, **headers: str) -> None:
         self.text = ""
         self.done = False
         self.error: httpx.HTTPError | None = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
@@ -149,6 +151,15 @@ def test_serving_on_ipv6(serve: Serve) -> None:
     assert Stream(sidecar.url, tokens=3).end().done
 
 
+def test_serving_over_tls(serve: Serve, certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+    sidecar = serve("--tls-cert", str(cert), "--tls-key", str(key))
+    assert sidecar.url.startswith("https://127.0.0.1:")
+    stream = Stream(sidecar.url, tokens=5, verify=ssl.create_default_context(cafile=cert)).end()
+    assert stream.done
+    assert sidecar.stop() == 0
+
+
 def test_without_an_upstream_it_waits_and_says_502(start: Callable[..., Sidecar]) -> None:
     sidecar = start(Sidecar, "serve", "--upstream", "http://127.0.0.1:1", ready=False)
     eventually(lambda: sidecar.readiness() == 503)
@@ -158,10 +169,8 @@ def test_without_an_upstream_it_waits_and_says_502(start: Callable[..., Sidecar]
     assert sidecar.value("up") == 0
 
 
-def test_settings_come_from_the_environment_and_a_file(
-    sim: Sim, start: Callable[..., Sidecar], tmp_path: pytest.TempPathFactory
-) -> None:
-    file = tmp_path / "prefillwatch.yml"  # type: ignore[operator]
+def test_settings_come_from_the_environment_and_a_file(sim: Sim, start: Callable[..., Sidecar], tmp_path: Path) -> None:
+    file = tmp_path / "prefillwatch.yml"
     file.write_text(f"upstream: {sim.url}\nlog_format: json\nwindows: [5s]\n")
     sidecar = start(
         Sidecar,
@@ -183,7 +192,7 @@ def test_secrets_and_texts_are_in_no_log_page_or_argument(serve: Serve) -> None:
     stream = Stream(sidecar.url, tokens=3, **secret).end()
     assert stream.done
     pages = [httpx.get(f"{sidecar.admin}{path}").text for path in ("/", "/metrics", "/api/state", "/readyz")]
-    arguments = [open(f"/proc/{process['pid']}/cmdline").read() for process in sidecar.state()["processes"]]  # noqa: PTH123, SIM115
+    arguments = [Path(f"/proc/{process['pid']}/cmdline").read_text() for process in sidecar.state()["processes"]]
     sidecar.stop()
     for text in (*pages, *arguments, sidecar.output):
         assert "marker" not in text

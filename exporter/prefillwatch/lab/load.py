@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A sort of request: sizes in tokens (both ends included), and how many start per second on average."""
+    """A sort of request: sizes in tokens (both ends included), and how many start per second on average.
+
+    The time between two of them is between half and one and a half of the average, so that none is long in coming.
+    """
 
     name: str
     prompt_tokens: tuple[int, int]
@@ -34,7 +37,7 @@ class Kind:
 VICTIM: Final = Kind("victim", (20, 60), (250, 350))
 CHAT: Final = Kind("chat", (250, 500), (40, 120), per_second=0.5, shared_prefix_tokens=200)
 QUESTION: Final = Kind("question", (600, 1500), (40, 120), per_second=0.1)
-DOCUMENT: Final = Kind("document", (5000, 7000), (40, 80), per_second=1 / 15)
+DOCUMENT: Final = Kind("document", (5000, 7000), (40, 80), per_second=1 / 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +81,18 @@ class LoadReport:
         return [gap for answer in self.answers.get(kind, ()) for gap in answer.gaps_seconds]
 
 
-async def run_load(settings: LoadSettings, on_answer: Callable[[Kind, int, Answer], None] | None = None) -> LoadReport:
+async def run_load(settings: LoadSettings, on_send: Callable[[Kind, int], None] | None = None) -> LoadReport:
     """Sends traffic for the time given, then hangs up on what still runs, as readers do.
 
-    `on_answer` hears of every answer that came to an end: its kind, its prompt's tokens, the answer.
+    `on_send` hears of every request: its kind and its prompt's tokens.
     """
-    return await _Load(settings, on_answer).run()
+    return await _Load(settings, on_send).run()
 
 
 class _Load:
-    def __init__(self, settings: LoadSettings, on_answer: Callable[[Kind, int, Answer], None] | None) -> None:
+    def __init__(self, settings: LoadSettings, on_send: Callable[[Kind, int], None] | None) -> None:
         self._settings = settings
-        self._on_answer = on_answer
+        self._on_send = on_send
         self._report = LoadReport()
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = 0
@@ -128,7 +131,7 @@ class _Load:
     async def _arrivals(self, kind: Kind) -> None:
         rng = self._rng(kind.name)
         while True:
-            await asyncio.sleep(rng.expovariate(kind.per_second))
+            await asyncio.sleep(rng.uniform(0.5, 1.5) / kind.per_second)
             if not self._may_start():
                 return
             if len(self._tasks) >= self._settings.max_in_flight:
@@ -151,10 +154,10 @@ class _Load:
         self._started += 1
         prompt_tokens = rng.randint(*kind.prompt_tokens)
         body = request_body(self._settings.model, kind, prompt_tokens, rng)
+        if self._on_send is not None:
+            self._on_send(kind, prompt_tokens)
         answer = await ask(self._settings.url, body, timeout_seconds=self._settings.timeout_seconds)
         self._report.answers.setdefault(kind.name, []).append(answer)
-        if self._on_answer is not None:
-            self._on_answer(kind, prompt_tokens, answer)
         return answer
 
 

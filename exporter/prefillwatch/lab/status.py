@@ -1,0 +1,97 @@
+"""What a watched server looks like right now, in one line. Pure: a metrics page in, text out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prometheus_client.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+WINDOW = "10s"
+POPULATIONS = ("all", "prefill", "clear")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Figures of the last ten seconds. Times are seconds; what is unknown is absent or None."""
+
+    gap_p99: dict[str, float]
+    """By population."""
+    first_token_p99: dict[str, float]
+    """By prompt bucket."""
+    decoding: int
+    prefilling: int
+    kv_usage: float | None
+
+
+def read_status(page: str) -> Status:
+    """From prefillwatch's own `/metrics`. Several models count together, the worst one for times."""
+    samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    prefix = "prefillwatch_"
+
+    def worst(name: str, label: str) -> dict[str, float]:
+        values: dict[str, float] = {}
+        for sample in samples:
+            if sample.name == prefix + name and sample.labels.get("window") == WINDOW and not math.isnan(sample.value):
+                key = sample.labels[label]
+                values[key] = max(sample.value, values.get(key, 0.0))
+        return values
+
+    def values_of(name: str) -> list[float]:
+        return [sample.value for sample in samples if sample.name == prefix + name]
+
+    return Status(
+        gap_p99=worst("inter_token_latency_p99_seconds", "population"),
+        first_token_p99=worst("time_to_first_token_p99_seconds", "prompt_bucket"),
+        decoding=round(sum(values_of("decoding_streams"))),
+        prefilling=round(sum(values_of("prefilling_requests"))),
+        kv_usage=max(values_of("kv_cache_usage_ratio"), default=None),
+    )
+
+
+HEADING = """\
+       p99 gap between tokens, 10 s     streams now
+ time      all  prefill    clear   decoding in prefill    KV  p99 first token, by prompt tokens"""
+
+
+def status_line(status: Status) -> str:
+    """A row under `HEADING`, without its time."""
+    gaps = " ".join(f"{_milliseconds(status.gap_p99.get(name)):>8}" for name in POPULATIONS)
+    kv = "–" if status.kv_usage is None else f"{status.kv_usage:.0%}"
+    return f"{gaps} {status.decoding:10} {status.prefilling:10} {kv:>5}  {_first_tokens(status.first_token_p99)}"
+
+
+def _first_tokens(by_bucket: dict[str, float]) -> str:
+    ordered = sorted(by_bucket.items(), key=lambda item: _lower_edge(item[0]))
+    return "  ".join(f"{bucket} {_seconds(value)}" for bucket, value in ordered) or "–"
+
+
+def _lower_edge(bucket: str) -> int:
+    """0 for `0-512`, 2048 for `2k-8k`: buckets in the order of their sizes."""
+    text = bucket.split("-")[0].rstrip("+")
+    digits = text.rstrip("k")
+    return int(digits) * (1024 if text.endswith("k") else 1) if digits.isdigit() else 0
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds * 1000:.0f} ms"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds since the start: 75 gives `1:15`."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+def aligned(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Rows of a name and a value, the values below each other."""
+    rows = list(rows)
+    width = max(len(name) for name, _ in rows)
+    return [f"  {name:<{width}}  {value}" for name, value in rows]

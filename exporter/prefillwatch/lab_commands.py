@@ -12,6 +12,7 @@ from prefillwatch.errors import ConfigError
 from prefillwatch.lab.simulator.presets import PRESETS
 from prefillwatch.lab.simulator.server import serve
 from prefillwatch.lab.simulator.settings import SimSettings
+from prefillwatch.quantities import parse_duration
 
 _PRESET_HELP = "; ".join(f"{preset.name}: {preset.help}" for preset in PRESETS.values())
 
@@ -48,12 +49,47 @@ def sim(listen: str, **flags: Any) -> None:
 
     Options that vLLM has too carry its names. What is not given comes from the preset.
     """
-    address = _address(listen)
+    address = _address(listen, "--listen")
     asyncio.run(serve(SimSettings(**flags), address.host, address.port))
 
 
-def _address(text: str) -> ListenAddress:
+@click.command()
+@click.option("--listen", metavar="HOST:PORT", help="Where clients connect. [127.0.0.1:8080, or a free port]")
+@click.option("--admin", metavar="HOST:PORT", help="Where the live page is. [127.0.0.1:9843, or a free port]")
+@click.option("--simulator", metavar="HOST:PORT", help="Where the simulated vLLM is. [127.0.0.1:8000, or a free port]")
+@click.option("--preset", type=click.Choice(list(PRESETS)), default="article", show_default=True, help=_PRESET_HELP)
+@click.option(
+    "--enable-chunked-prefill/--no-enable-chunked-prefill",
+    default=True,
+    help="With and without it: compare the gaps that a prefill overlapped. [on]",
+)
+@click.option("--victims", type=click.IntRange(1, 64), default=6, show_default=True, help="Answers that always stream.")
+@click.option("--duration", metavar="DURATION", help="End by itself after this long. [until Ctrl-C]")
+@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other traffic.")
+def demo(listen: str | None, admin: str | None, simulator: str | None, duration: str | None, **options: Any) -> None:
+    """A simulated vLLM, prefillwatch in front of it, and traffic in which long prompts freeze others. No GPU needed."""
+    from prefillwatch.lab.demo import DemoSettings
+    from prefillwatch.lab.demo import demo as play
+
+    settings = DemoSettings(
+        listen=_address(listen, "--listen") if listen else None,
+        admin=_address(admin, "--admin") if admin else None,
+        simulator=_address(simulator, "--simulator") if simulator else None,
+        duration_seconds=_seconds(duration) if duration else None,
+        **options,
+    )
+    asyncio.run(play(settings))
+
+
+def _address(text: str, option: str) -> ListenAddress:
     try:
         return parse_listen(text)
     except ValueError as error:
-        raise ConfigError(f"--listen: {error}") from None
+        raise ConfigError(f"{option}: {error}") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ConfigError(f"--duration: {error}") from None

@@ -1,9 +1,9 @@
-"""How many tokens the engine puts into a step, read off the first tokens.
+"""How many tokens the engine puts into a step, read off the busy times.
 
-A scheduler with a smaller budget finishes prompts in later steps. So every busy time is scheduled anew under one
-supposed budget after another, with and without chunked prefill, and the budget is the one under which the first
-tokens come in the steps in which they came. That needs no cost: attention makes late chunks of a long prompt so dear
-that the longest steps alone would suggest twice the budget.
+Every busy time is packed anew under one supposed budget after another, with and without chunked prefill. Under the true
+one the prompts fit into the steps, and every step took the time that its tokens cost. Under a smaller one prompts
+find no room, under a larger one long steps stay empty. The longest steps alone would tell less: attention makes late
+chunks of a long prompt so dear that they suggest twice the budget.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prefillwatch.analysis.cost import Busy, StepCost, fit
-from prefillwatch.analysis.packing import Beat, Engine, Prompt
+from prefillwatch.analysis.packing import UNLIMITED, Beat, Engine, Prompt, fill_up, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,20 +27,22 @@ STEPS = 256
 FEWEST_TOKENS = 64
 """A busy time with fewer prompt tokens says more about the noise than about the engine."""
 
-MOST_STEPS = 1000
-"""A longer busy time is not scheduled anew."""
+MOST_STEPS = 500
+"""A longer busy time is not packed anew."""
 
 FORGET = 0.95
 """Weight of a busy time against the one after it: the engine may be started anew with another budget."""
 
-FAR_OFF = 3
-"""Steps beyond which being wrong does not count for more."""
-
-GOOD_FIT = 0.15
-"""Steps that first tokens may be off on average before budgets between the powers of two are tried."""
+POOR_FIT = 0.2
+"""Share of step time in the wrong place from which on budgets between the powers of two, and caps, are tried …"""
+MUCH_BETTER = 0.7
+"""… and taken when they leave so much less in the wrong place."""
 
 FINER = 16
 """Number of budgets tried between one power of two and the next."""
+
+PROVEN_BY = 0.5
+"""Steps that must be in the wrong place under an unlimited budget to refute it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,60 +51,68 @@ class Policy:
 
     budget: int
     chunked: bool = True
+    cap: int = UNLIMITED
+    """Tokens of one prompt per step."""
+
+    def engine(self, cost: StepCost, proven: bool = False) -> Engine:
+        return Engine(self.budget, self.cap, self.chunked, proven, cost)
 
 
 POWERS = tuple(1 << exponent for exponent in range(7, 18))
+BOUNDLESS = Policy(POWERS[-1])
 COARSE = tuple(Policy(budget, chunked) for chunked in (True, False) for budget in POWERS)
 
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A finished busy time: its steps, and its prompts with the step that made the first token of each."""
+    """A finished busy time: its steps, and its prompts with the step that made the first token of each, or in which its
+    client left."""
 
     beats: list[Beat]
-    prompts: list[Prompt]
-    last: list[int]
-    misses: dict[Policy, float] = field(default_factory=dict)
+    prompts: list[tuple[Prompt, int]]
+    cost: StepCost = field(default_factory=StepCost)
+    misfits: dict[Policy, float] = field(default_factory=dict)
 
     def busy(self) -> Busy:
-        context = sum(prompt.uncached * (prompt.cached + prompt.uncached / 2) for prompt in self.prompts)
+        served = [prompt for prompt, _ in self.prompts if prompt.gone_ns is None]
+        context = sum(prompt.uncached * (prompt.cached + prompt.uncached / 2) for prompt in served)
         excess_ns = sum(beat.excess_ns for beat in self.beats)
-        return Busy(len(self.beats), sum(prompt.uncached for prompt in self.prompts), context, excess_ns)
+        return Busy(len(self.beats), sum(prompt.uncached for prompt in served), context, excess_ns)
 
-    def missed(self, policy: Policy) -> float:
-        """Steps by which first tokens would have come earlier or later under a policy."""
-        found = self.misses.get(policy)
+    def misfit(self, policy: Policy) -> float:
+        """Steps' worth of time and tokens that are in the wrong place under a policy."""
+        found = self.misfits.get(policy)
         if found is None:
-            finished = schedule(self.beats, self.prompts, self.last, policy)
-            off = (abs(finish - last) for finish, last in zip(finished, self.last, strict=True))
-            found = self.misses[policy] = float(sum(min(FAR_OFF, steps) for steps in off))
+            found = self.misfits[policy] = len(self.beats) * self._misplaced(policy.engine(self.cost))
         return found
 
+    def _misplaced(self, engine: Engine) -> float:
+        beats = [beat.blank() for beat in self.beats]
+        for prompt, last in self.prompts:
+            if prompt.gone_ns is None:
+                place(beats, last, prompt, engine)
+        gone = {prompt: prompt.uncached for prompt, _ in self.prompts if prompt.gone_ns is not None}
+        for beat in beats:
+            fill_up(beat, gone, engine)
+        tokens = sum(prompt.uncached for prompt, _ in self.prompts if prompt.gone_ns is None)
+        placed = sum(each for beat in beats for prompt, each in beat.riders if prompt.gone_ns is None)
+        return misplaced_time(beats) + (tokens - placed) / tokens
 
-def schedule(beats: Sequence[Beat], prompts: Sequence[Prompt], last: Sequence[int], policy: Policy) -> list[int]:
-    """The step in which each prompt would finish; beyond the end for those that would not."""
-    order = sorted(range(len(prompts)), key=lambda each: (last[each], prompts[each].sent_ns))
-    rest = [prompt.uncached for prompt in prompts]
-    finished = [len(beats)] * len(prompts)
-    for index, beat in enumerate(beats):
-        room = policy.budget - beat.decoders
-        arrived = (each for each in order if prompts[each].sent_ns <= beat.start_ns)
-        for each in list(arrived):
-            if room <= 0 or (not policy.chunked and rest[each] > room):
-                break
-            chunk = min(room, rest[each])
-            room -= chunk
-            rest[each] -= chunk
-            if not rest[each]:
-                finished[each] = index
-                order.remove(each)
-    return finished
+
+def misplaced_time(beats: Sequence[Beat]) -> float:
+    """Share of the time of all steps that does not agree with what rode in them."""
+    excess_ns = sum(beat.excess_ns for beat in beats)
+    used_ns = sum(beat.used_ns for beat in beats)
+    if not excess_ns or not used_ns:
+        return 0.0
+    scale = excess_ns / used_ns
+    return sum(abs(beat.excess_ns - scale * beat.used_ns) for beat in beats) / (2 * excess_ns)
 
 
 class Learner:
     """Learns budget and cost from the last busy times."""
 
-    __slots__ = ("_dirty", "_engine", "_policies", "_refine_at", "_runs", "_steps")
+    __slots__ = ("_dirty", "_engine", "_policies", "_refine_at", "_runs", "_seen", "_steps")
 
     def __init__(self) -> None:
         self._runs: deque[Run] = deque(maxlen=RUNS)
@@ -111,6 +121,7 @@ class Learner:
         self._dirty = False
         self._policies: list[Policy] = list(COARSE)
         self._refine_at = 0
+        self._seen = 0
 
     @property
     def engine(self) -> Engine:
@@ -128,52 +139,62 @@ class Learner:
         makers = {id(beat) for _, beat in released}
         carriers = [beat for beat in beats if beat.long or id(beat) in makers]
         position = {id(beat): index for index, beat in enumerate(carriers)}
-        known = [(prompt, position[id(beat)]) for prompt, beat in released if id(beat) in position]
-        run = Run(carriers, [prompt for prompt, _ in known], [index for _, index in known])
-        if carriers and sum(prompt.uncached for prompt in run.prompts) >= FEWEST_TOKENS:
+        prompts = [(prompt, position[id(beat)]) for prompt, beat in released if id(beat) in position]
+        run = Run(carriers, sorted(prompts, key=lambda pair: (pair[1], pair[0].sent_ns)))
+        if run.busy().tokens >= FEWEST_TOKENS:
             self._runs.append(run)
+            self._seen += 1
             self._dirty = True
+            run.cost = self._cost()
 
     def add_step(self, beat: Beat) -> None:
         """Take in a final step with its riders."""
         if self._engine.proven and beat.used >= FEWEST_TOKENS:
             self._steps.append(Busy(1, beat.used, beat.token_contexts, beat.excess_ns))
 
+    def _cost(self) -> StepCost:
+        return fit([*(run.busy() for run in self._runs), *self._steps])
+
     def _learn(self) -> Engine:
-        cost = fit([*(run.busy() for run in self._runs), *self._steps])
         weighted = self._weighted()
         if not weighted:
-            return Engine(cost=cost)
-        misses = self._misses(weighted, self._policies)
-        best = min(self._policies, key=misses.__getitem__)
-        if misses[best] > GOOD_FIT * sum(weight * len(run.prompts) for run, weight in weighted):
-            best = self._refined(weighted, best, misses[best])
-        return self._judged(weighted, best, cost)
+            return Engine(cost=self._cost())
+        misfits = self._misfits(weighted, self._policies)
+        best = min(self._policies, key=misfits.__getitem__)
+        if misfits[best] > POOR_FIT * sum(weight * len(run.beats) for run, weight in weighted):
+            best = self._refined(weighted, best, misfits[best])
+            misfits |= self._misfits(weighted, [best])
+        proven = misfits[BOUNDLESS] >= misfits[best] + PROVEN_BY
+        return best.engine(self._cost(), proven)
 
     def _weighted(self) -> list[tuple[Run, float]]:
         """Busy times that can tell budgets apart, the latest with the greatest weight."""
-        runs = [run for run in self._runs if len(run.beats) <= MOST_STEPS]
+        runs = [run for run in self._runs if len(run.beats) <= MOST_STEPS and all(each.observed for each in run.beats)]
         return [(run, FORGET**age) for age, run in enumerate(reversed(runs))]
 
-    def _misses(self, weighted: list[tuple[Run, float]], policies: Iterable[Policy]) -> dict[Policy, float]:
-        return {policy: sum(weight * run.missed(policy) for run, weight in weighted) for policy in policies}
+    def _misfits(self, weighted: list[tuple[Run, float]], policies: Iterable[Policy]) -> dict[Policy, float]:
+        return {policy: sum(weight * run.misfit(policy) for run, weight in weighted) for policy in policies}
 
-    def _judged(self, weighted: list[tuple[Run, float]], best: Policy, cost: StepCost) -> Engine:
-        misses = self._misses(weighted, (best, COARSE[len(POWERS) - 1]))
-        proven = misses[COARSE[len(POWERS) - 1]] > misses[best]
-        return Engine(best.budget, best.chunked, proven, cost)
-
-    def _refined(self, weighted: list[tuple[Run, float]], best: Policy, missed: float) -> Policy:
-        """Look between the powers of two around the best; the middle of those that fit equally well."""
-        if len(self._runs) < RUNS and len(self._runs) < self._refine_at:
+    def _refined(self, weighted: list[tuple[Run, float]], best: Policy, misfit: float) -> Policy:
+        """Look for budgets between the powers of two, then closer around the best of them, and for caps."""
+        if self._seen < self._refine_at:
             return best
-        self._refine_at = len(self._runs) + max(4, len(self._runs) // 4)
-        tries = [Policy(round(best.budget / 2 * 2 ** (step / FINER)), best.chunked) for step in range(2 * FINER + 1)]
-        misses = self._misses(weighted, tries)
-        least = min(misses.values())
-        if least >= missed:
+        self._refine_at = self._seen + max(4, len(self._runs) // 4)
+        found, least = best, misfit
+        between = [Policy(round(best.budget * 2 ** (step / FINER)), best.chunked) for step in range(-FINER, FINER + 1)]
+        for tries in (between, None, caps_around(best)):
+            tries = tries or [
+                Policy(round(found.budget * 2 ** (step / FINER**2)), found.chunked) for step in range(-FINER, FINER)
+            ]
+            misfits = self._misfits(weighted, tries)
+            nearest = min(tries, key=misfits.__getitem__)
+            if misfits[nearest] < least:
+                found, least = nearest, misfits[nearest]
+        if least > MUCH_BETTER * misfit:
             return best
-        good = [policy for policy in tries if misses[policy] == least]
-        found = good[len(good) // 2]
         self._policies.append(found)
         return found
+
+
+def caps_around(best: Policy) -> list[Policy]:
+    return [Policy(budget, cap=cap) for budget in POWERS for cap in POWERS if cap < budget <= 8 * best.budget]

@@ -87,6 +87,10 @@ class Beat:
     """Tokens of its riders times the context before each of them."""
     guesses: list[tuple[Prompt, int]] = field(default_factory=list)
 
+    def blank(self) -> Beat:
+        """The same step without riders."""
+        return Beat(self.start_ns, self.end_ns, self.decoders, self.clear_ns, self.long, self.observed)
+
     @property
     def excess_ns(self) -> int:
         """Time beyond a clear step: what the prompts in it cost."""
@@ -112,6 +116,8 @@ class Engine:
 
     budget: int = 0
     """Tokens per step, decoders included; 0: unknown."""
+    cap: int = UNLIMITED
+    """Tokens of one prompt per step."""
     chunked: bool = True
     proven: bool = False
     """Steps were seen that a larger budget would have made otherwise; else the budget may be larger."""
@@ -121,15 +127,16 @@ class Engine:
         """Prompt tokens the step could still take."""
         if not self.budget:
             return UNLIMITED
-        full = self.budget - beat.decoders
-        if not self.proven:
-            full = max(full, self.cost.tokens_in(beat.excess_ns))
-        return max(0, full - beat.used)
+        return max(0, self.budget - beat.decoders - beat.used)
+
+    def chunk(self, beat: Beat) -> int:
+        """Tokens of one more prompt that the step could take."""
+        return min(self.cap, self.room(beat))
 
     def room_and_time(self, beat: Beat) -> int:
         """Prompt tokens the step could still take and may have had the time for."""
         spare_ns = TOO_LONG * max(beat.excess_ns, beat.clear_ns) - beat.used_ns
-        return max(0, min(self.room(beat), self.cost.tokens_in(spare_ns)))
+        return max(0, min(self.chunk(beat), self.cost.tokens_in(spare_ns)))
 
     def explains(self, beat: Beat) -> bool:
         """Whether what is known to have ridden in a step leaves nothing for others."""
@@ -150,6 +157,19 @@ def place(beats: Sequence[Beat], last: int, prompt: Prompt, engine: Engine) -> i
     return first
 
 
+def fill_up(beat: Beat, rest: dict[Prompt, int], engine: Engine) -> None:
+    """Give the room and time that a long step has left to prompts whose first tokens never show; takes from the
+    rest."""
+    if not beat.long:
+        return
+    for prompt in sorted(rest, key=lambda each: each.sent_ns):
+        there = prompt.sent_ns <= beat.start_ns and (prompt.gone_ns is None or prompt.gone_ns > beat.start_ns)
+        tokens = min(rest[prompt], engine.room_and_time(beat)) if there else 0
+        if tokens > 0:
+            beat.board(prompt, tokens, prompt.tokens - rest[prompt], engine.cost)
+            rest[prompt] -= tokens
+
+
 def _lowest(beats: Sequence[Beat], last: int, prompt: Prompt, engine: Engine) -> int:
     """The earliest step the prompt can have been in: after it arrived, in a run of steps that had room and time."""
     first = last
@@ -165,7 +185,7 @@ def may_carry(beat: Beat, prompt: Prompt, engine: Engine) -> bool:
     """
     if not beat.long or beat.start_ns < prompt.sent_ns:
         return False
-    chunk = min(prompt.uncached, engine.room(beat))
+    chunk = min(prompt.uncached, engine.chunk(beat))
     if chunk <= 0:
         return False
     needed_ns = beat.used_ns + (engine.cost.expect_ns(chunk) if engine.budget else 0)
@@ -177,7 +197,7 @@ def _first(beats: Sequence[Beat], lowest: int, last: int, prompt: Prompt, engine
     before_last = 0
     first = last
     for index in range(last - 1, lowest - 1, -1):
-        before_last += engine.room(beats[index])
+        before_last += engine.chunk(beats[index])
         if before_last >= prompt.uncached:
             break  # begun there, it would have been done before
         first = index
@@ -188,7 +208,7 @@ def _board_in_order(beats: Sequence[Beat], prompt: Prompt, engine: Engine) -> No
     """Fill the steps from the first on; the last one takes the rest, as far as it was long enough for it."""
     done = 0
     for beat in beats[:-1]:
-        chunk = min(engine.room(beat), prompt.uncached - 1 - done)
+        chunk = min(engine.chunk(beat), prompt.uncached - 1 - done)
         if chunk > 0:
             beat.board(prompt, chunk, prompt.cached + done, engine.cost)
             done += chunk

@@ -25,7 +25,7 @@ from prefillwatch.analysis.budget import Learner
 from prefillwatch.analysis.clear_step import ClearStep
 from prefillwatch.analysis.heartbeat import WIDEST_SPREAD_NS
 from prefillwatch.analysis.overlap import IntArray, Overlap, StepHistory, joined, largest_during
-from prefillwatch.analysis.packing import TOO_SHORT, UNLIMITED, Beat, Engine, Prompt, may_carry, place
+from prefillwatch.analysis.packing import TOO_SHORT, UNLIMITED, Beat, Engine, Prompt, fill_up, place
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -98,6 +98,7 @@ class PrefillTimeline:
         self._silent: dict[Hashable, Prompt] = {}
         self._firsts: list[Prompt] = []
         self._gone: list[Prompt] = []
+        self._unseen: dict[Prompt, int] = {}
         self._over: deque[Prompt] = deque()
         self._beats: list[Beat] = []
         self._scanned = 0
@@ -130,7 +131,11 @@ class PrefillTimeline:
         """A prompt went upstream; ``group`` ties those of one request. Only ``streamed`` ones show a first token."""
         prompt = Prompt(rid, t_ns, tokens, tokens if uncached is None else uncached, group, streamed)
         self._prompts[rid] = prompt
-        (self._waiting if streamed else self._silent)[rid] = prompt
+        if streamed:
+            self._waiting[rid] = prompt
+        else:
+            self._silent[rid] = prompt
+            self._unseen[prompt] = prompt.uncached
 
     def sized(self, rid: Hashable, tokens: int, uncached: int | None = None) -> None:
         """Usage told the true size of a prompt, often late."""
@@ -156,6 +161,7 @@ class PrefillTimeline:
             prompt.gone_ns = t_ns
             self._busy_until_ns = max(self._busy_until_ns, t_ns)
             self._gone.append(prompt)
+            self._unseen[prompt] = prompt.uncached
             self._over.append(prompt)
         elif (silent := self._silent.get(rid)) is not None:
             silent.gone_ns = t_ns
@@ -334,8 +340,8 @@ class PrefillTimeline:
             beat = self._beats[self._scanned]
             released = [(prompt, beat) for prompt in sorted(beat.released, key=attrgetter("sent_ns"))]
             self._run_released += released
+            self._run_released += [(each, beat) for each in self._gone if beat.start_ns < each.over_ns <= beat.end_ns]
             if self.engine.proven:
-                self._place_gone(beat)
                 self._place_all(released)
             else:
                 self._unlearned += released
@@ -345,17 +351,27 @@ class PrefillTimeline:
                 self._end_run(beat)
             self._scanned += 1
 
-    def _place_gone(self, beat: Beat) -> None:
-        """Prompts whose client left while this step ran: in service until then, if the steps had the time for it."""
-        for prompt in [each for each in self._gone if each.over_ns <= beat.end_ns]:
-            self._gone.remove(prompt)
-            index = self._scanned if prompt.over_ns > beat.start_ns else self._scanned - 1
-            if index >= 0 and may_carry(self._beats[index], prompt, self.engine):
-                place(self._beats, index, prompt, self.engine)
-
     def _place_all(self, released: list[tuple[Prompt, Beat]]) -> None:
+        for beat in {id(beat): beat for _, beat in released if not beat.observed}.values():
+            self._part(beat, [prompt for prompt, its in released if its is beat])
         for prompt, beat in released:
             self._place(prompt, bisect_left(self._beats, beat.end_ns, key=_end))
+
+    def _part(self, beat: Beat, prompts: list[Prompt]) -> None:
+        """Part a made-up step into as many as its prompts need; the last one may be less than full."""
+        budget = self.engine.budget
+        tokens = sum(prompt.uncached for prompt in prompts)
+        steps = -(-tokens // budget) if budget else 1
+        if steps < 2 or not beat.long:
+            return
+        waiting = any(each.sent_ns < beat.end_ns for each in self._unplaced() if each not in prompts)
+        full_ns = round((beat.end_ns - beat.start_ns) / (steps if waiting else tokens / budget))
+        index = bisect_left(self._beats, beat.end_ns, key=_end)
+        starts = [beat.start_ns + each * full_ns for each in range(steps)]
+        parts = [self._beat(start_ns, start_ns + full_ns, 0, observed=False) for start_ns in starts[:-1]]
+        beat.start_ns = starts[-1]
+        self._beats[index:index] = parts
+        self._scanned += len(parts)
 
     def _place(self, prompt: Prompt, index: int) -> None:
         if prompt.engine_start_ns is not None:
@@ -406,7 +422,6 @@ class PrefillTimeline:
         """Prompts that may still be found to have been in service: the oldest waiting one, and those being placed."""
         yield from self._firsts
         yield from (prompt for beat in self._beats[self._scanned :] for prompt in beat.released)
-        yield from self._gone
         yield from (prompt for prompt, _ in self._unlearned)
         oldest = next(iter(self._waiting.values()), None)
         if oldest is not None:
@@ -426,14 +441,7 @@ class PrefillTimeline:
 
     def _explain(self, beat: Beat) -> None:
         """Give a long step to prompts whose first tokens never show, or to the guess when time has run out for it."""
-        silent = [
-            each for each in self._silent.values() if each.sent_ns <= beat.start_ns and each.guessed < each.uncached
-        ]
-        for prompt in silent:
-            tokens = min(prompt.uncached - prompt.guessed, self.engine.room_and_time(beat))
-            if tokens > 0:
-                beat.board(prompt, tokens, prompt.cached + prompt.guessed, self.engine.cost)
-                prompt.guessed += tokens
+        fill_up(beat, self._unseen, self.engine)
         if beat.end_ns > self._closed_ns:
             for prompt, tokens in beat.guesses:
                 if prompt.first_ns is None and prompt.gone_ns is None:
@@ -462,7 +470,9 @@ class PrefillTimeline:
         if len(self._run) > self._max_steps:
             del self._run[: self._max_steps // 2]
         while self._over and (self._over[0].over_ns < old_ns or len(self._over) > self._max_steps):
-            rid = self._over.popleft().rid
+            prompt = self._over.popleft()
+            rid = prompt.rid
+            self._unseen.pop(prompt, None)
             self._prompts.pop(rid, None)
             self._silent.pop(rid, None)
 

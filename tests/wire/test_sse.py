@@ -61,6 +61,13 @@ def test_fields_in_any_order_with_and_without_the_space() -> None:
     assert parse(b"data:  two spaces\ndata\nnonsense: x\n\n") == [(b"", b" two spaces\n")]
 
 
+def test_a_cr_inside_what_looks_like_one_line() -> None:
+    parser = EventParser()
+    assert parser.feed(b"data: one\n\n") == [(b"", b"one")]
+    assert parser.feed(b"data: two\rdata: three\n\n") == [(b"", b"two\nthree")]
+    assert parser.feed(b"data: four\r\n\n") == [(b"", b"four")]
+
+
 def test_only_cr_and_lf_end_a_line() -> None:
     text = "a\u2028b\u2029c\u0085d\x0be\x0cf".encode()
     assert payloads(b"data: " + text + b"\n\n") == [text]

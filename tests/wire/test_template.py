@@ -77,6 +77,14 @@ def test_a_block_with_a_comment_teaches_nothing() -> None:
     assert learn(b": note\n" + USUAL, probe) is None
 
 
+def test_a_byte_order_mark_is_no_part_of_a_shape() -> None:
+    assert learn(b"\xef\xbb\xbf" + USUAL, probe) is None
+
+
+def test_a_block_that_began_in_an_earlier_read_teaches_nothing() -> None:
+    assert learn(USUAL[3:], probe) is None
+
+
 def test_the_probe_reads_the_long_way() -> None:
     facts = AnswerFacts()
     chat.read_event(b"", USUAL[6:-2], facts)

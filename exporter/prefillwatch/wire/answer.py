@@ -193,12 +193,11 @@ class AnswerReader(AnswerFacts):
 
     def _feed_events(self, data: bytes) -> None:
         events_before = self.token_events
-        was_idle = self._idle
         for name, payload in self._parser.feed(data):
             self._event(name, payload)
         self._idle = self._parser.idle
         if self._lessons and self._idle and self.token_events > events_before:
-            self._learn(data, was_idle)
+            self._learn(data)
 
     def _skim(self, data: bytes) -> bytes:
         """Take the events at the front that have a known shape; what is left."""
@@ -214,12 +213,11 @@ class AnswerReader(AnswerFacts):
                 return data[position:]
         return b""
 
-    def _learn(self, data: bytes, was_idle: bool) -> None:
+    def _learn(self, data: bytes) -> None:
+        """Learn the shape of the last event of a read. If its start came with an earlier read, no shape is found."""
+        self._lessons -= 1
         blank = b"\r\n\r\n" if data.endswith(b"\r\n\r\n") else b"\n\n"
         before = data.rfind(blank, 0, -len(blank))
-        if before < 0 and not was_idle:
-            return  # the event began in an earlier read
-        self._lessons -= 1
         template = learn(data[before + len(blank) :] if before >= 0 else data, self._probe)
         if template is None:
             return
@@ -236,6 +234,7 @@ class AnswerReader(AnswerFacts):
         assert self._read_event is not None
         facts = AnswerFacts()
         parser = EventParser()
+        parser.feed(b"\n")  # past the start of a stream, where a byte-order mark would be taken off
         events = parser.feed(block)
         facts.complete = len(events) == 1 and parser.idle and not parser.comments
         with contextlib.suppress(UnreadableError):

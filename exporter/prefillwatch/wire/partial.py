@@ -12,6 +12,7 @@ from typing import Final
 _TOKEN: Final = re.compile(
     rb'"(?P<body>[^"\\]*(?:\\(?:u[0-9a-fA-F]{4}|[^u])[^"\\]*)*)(?P<end>"?)|[{}\[\],:]', re.DOTALL
 )
+_HALF_PAIR: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z")
 _CLOSER: Final = {b"{": b"}", b"[": b"]"}
 
 
@@ -41,6 +42,9 @@ def close(document: bytes) -> bytes:
 
 def _end_of_text(document: bytes, end: int) -> int:
     """Where the last whole character of an unfinished string ends."""
+    half = _HALF_PAIR.search(document, max(0, end - 64), end)
+    if half is not None:
+        return half.start(1)
     if document[end - 1] >= 0x80:
         while document[end - 1] & 0xC0 == 0x80:
             end -= 1

@@ -51,7 +51,9 @@ def _any_json(data: bytes) -> Any:
         pass
     # The standard decoder also takes lone surrogates and raw control characters, as some servers send them.
     try:
-        return json.loads(data.decode("utf-8", "replace"), strict=False)
+        value = json.loads(data.decode("utf-8", "replace"), strict=False)
+        # A lone surrogate must not get any further: no text that holds one can be written anywhere.
+        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         raise UnreadableError("json" if _is_text(data) else "utf8") from None
 

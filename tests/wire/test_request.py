@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from typing import Any
+
+import brotli
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prefillwatch.wire.request import MAX_INFLATED_BYTES, RequestFacts, read_request
+
+CHAT = "/v1/chat/completions"
+
+
+def read(path: str, body: Any, complete: bool = True, encoding: str = "") -> RequestFacts:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    facts = read_request(path, "application/json", encoding, data, complete)
+    assert facts is not None
+    return facts
+
+
+def test_a_chat_request() -> None:
+    facts = read(
+        CHAT,
+        {
+            "model": "llama",
+            "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Grüße 好"}],
+            "stream": True,
+            "max_tokens": 100,
+            "n": 3,
+        },
+    )
+    assert facts == RequestFacts(
+        endpoint="chat_completions", model="llama", stream=True, choices=3, prompt_chars=15, max_tokens=100
+    )
+
+
+def test_defaults_of_a_request_that_says_little() -> None:
+    facts = read(CHAT, {"messages": []})
+    assert facts == RequestFacts(endpoint="chat_completions", stream=False, prompt_chars=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "include", "continuous"),
+    [
+        (None, None, None),
+        ({}, None, None),
+        ({"include_usage": False}, False, None),
+        ({"include_usage": True, "continuous_usage_stats": True}, True, True),
+        ({"include_usage": "yes"}, None, None),
+        ("odd", None, None),
+    ],
+)
+def test_what_the_client_says_about_usage(options: object, include: bool | None, continuous: bool | None) -> None:
+    facts = read(CHAT, {"stream": True, "stream_options": options})
+    assert (facts.include_usage, facts.continuous_usage) == (include, continuous)
+
+
+def test_content_of_all_kinds_is_measured_and_media_counted() -> None:
+    content = [
+        {"type": "text", "text": "12345"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 10_000}},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+        {"type": "video_url", "video_url": {"url": "https://example.org/v.mp4"}},
+        "67",
+        {"type": "refusal", "refusal": "890"},
+        {"type": "thinking", "thinking": "12"},
+    ]
+    facts = read(CHAT, {"messages": [{"role": "user", "content": content}]})
+    assert (facts.prompt_chars, facts.media) == (12, 3)
+
+
+def test_tools_and_earlier_tool_calls_are_prompt() -> None:
+    tools = b'[{"type":"function","function":{"name":"f","parameters":{}}}]'
+    call = b'[{"id":"1","function":{"name":"f","arguments":"{}"}}]'
+    body = (
+        b'{"tools":' + tools + b',"messages":[{"role":"assistant","content":null,"tool_calls":' + call + b"},"
+        b'{"role":"tool","content":"sunny"}],"functions":null}'
+    )
+    assert read(CHAT, body).prompt_chars == len(tools) + len(call) + 5
+
+
+def test_reasoning_of_earlier_turns_is_prompt() -> None:
+    messages = [{"role": "assistant", "content": "a", "reasoning": "bcd"}, {"content": "e", "reasoning_content": "f"}]
+    assert read(CHAT, {"messages": messages}).prompt_chars == 6
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts", "chars", "tokens"),
+    [
+        ("hello", 1, 5, None),
+        (["hello", "you"], 2, 8, None),
+        ([1, 2, 3], 1, 0, 3),
+        ([[1, 2, 3], [4, 5]], 2, 0, 5),
+        ([], 1, 0, None),
+        (None, 1, 0, None),
+        (7, 1, 0, None),
+        ([{"odd": 1}, "abc"], 1, 3, None),
+    ],
+)
+def test_prompts_of_a_completion(prompt: object, prompts: int, chars: int, tokens: int | None) -> None:
+    facts = read("/v1/completions", {"model": "llama", "prompt": prompt})
+    assert (facts.prompts, facts.prompt_chars, facts.prompt_tokens) == (prompts, chars, tokens)
+
+
+def test_a_responses_request() -> None:
+    items = [
+        {"role": "user", "content": "hello"},
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "abc"}, {"type": "input_image"}],
+        },
+        {"type": "function_call", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "output": "sunny"},
+        {"type": "reasoning", "summary": []},
+    ]
+    body = {"model": "llama", "instructions": "Be kind.", "input": items, "max_output_tokens": 9, "stream": True}
+    facts = read("/v1/responses", body)
+    assert (facts.endpoint, facts.prompt_chars, facts.media, facts.max_tokens) == ("responses", 24, 1, 9)
+    assert read("/v1/responses", {"input": "hello"}).prompt_chars == 5
+
+
+def test_a_messages_request() -> None:
+    blocks = [
+        {"type": "tool_use", "name": "f", "input": {"a": 1}},
+        {"type": "tool_result", "content": [{"type": "text", "text": "sunny"}, {"type": "image", "source": {}}]},
+        {"type": "tool_result", "content": "rain"},
+    ]
+    body = {
+        "model": "llama",
+        "max_tokens": 5,
+        "system": [{"type": "text", "text": "Be kind."}],
+        "messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": blocks}],
+    }
+    facts = read("/v1/messages", json.dumps(body, separators=(",", ":")).encode())
+    assert (facts.prompt_chars, facts.media, facts.stream) == (8 + 5 + 1 + 7 + 5 + 4, 1, False)
+    assert read("/v1/messages", {"system": "Be kind."}).prompt_chars == 8
+
+
+def test_fields_of_odd_shape_are_unknown_and_the_rest_is_read() -> None:
+    facts = read(
+        CHAT, {"model": 5, "stream": "yes", "n": "2", "max_tokens": -4, "messages": [None, {"content": "abc"}, 3]}
+    )
+    assert facts == RequestFacts(endpoint="chat_completions", stream=False, prompt_chars=3)
+    facts = read(CHAT, {"model": "llama", "n": 10**30, "max_tokens": 0, "messages": {"content": "abc"}})
+    assert (facts.model, facts.choices, facts.max_tokens, facts.prompt_chars) == ("llama", 1, 0, 0)
+
+
+def test_the_newer_name_of_the_limit_wins() -> None:
+    assert read(CHAT, {"max_tokens": 5, "max_completion_tokens": 7}).max_tokens == 7
+
+
+@pytest.mark.parametrize("body", [b"", b"nope", b"\xff\xfe", b"[]", b"7", b"null", b"[" * 100_000, b'{"a":' * 100_000])
+def test_what_is_no_request_gives_no_facts(body: bytes) -> None:
+    facts = read(CHAT, body)
+    assert (facts.complete, facts.model, facts.stream, facts.max_tokens) == (False, "", None, None)
+
+
+def test_other_paths_and_forms() -> None:
+    assert read_request("/v1/embeddings", "application/json", "", b"{}") is None
+    form = read_request(CHAT, "multipart/form-data; boundary=x", "", b"{}")
+    assert form == RequestFacts(endpoint="chat_completions", complete=False)
+
+
+PACKERS = {"gzip": gzip.compress, "deflate": zlib.compress, "br": brotli.compress, "zstd": zstandard.compress}
+
+
+@pytest.mark.parametrize("encoding", PACKERS)
+def test_compressed_bodies_are_inflated_up_to_a_limit(encoding: str) -> None:
+    body = json.dumps({"model": "llama", "messages": [{"content": "abc"}]}).encode()
+    packed = PACKERS[encoding](body)
+    assert read(CHAT, packed, encoding=encoding).prompt_chars == 3
+    assert read(CHAT, body, encoding=encoding) == RequestFacts(endpoint="chat_completions", complete=False)
+    bomb = PACKERS[encoding](b'{"model":"llama","x":"' + b" " * MAX_INFLATED_BYTES + b'"}')
+    assert read(CHAT, bomb, encoding=encoding) == RequestFacts(endpoint="chat_completions", complete=False)
+
+
+def test_the_beginning_of_a_body_tells_what_it_can() -> None:
+    body = json.dumps(
+        {"model": "llama", "stream": True, "messages": [{"role": "user", "content": "x" * 5000}]}
+    ).encode()
+    facts = read(CHAT, body[:2000], complete=False)
+    assert (facts.model, facts.stream, facts.complete) == ("llama", True, False)
+    assert facts.prompt_chars == 2000 - body.index(b"xxx")
+    assert read(CHAT, body[:5], complete=False).stream is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(max_size=40), data=st.data())
+def test_every_beginning_of_a_body_agrees_with_the_whole(text: str, data: st.DataObject) -> None:
+    body = {
+        "model": text or "m",
+        "n": 12,
+        "messages": [{"content": text}, {"content": [{"text": text}]}],
+        "stream": True,
+    }
+    whole = json.dumps(body, ensure_ascii=data.draw(st.booleans())).encode()
+    expected = read(CHAT, whole)
+    for end in range(len(whole)):
+        facts = read(CHAT, whole[:end], complete=False)
+        assert not facts.complete
+        assert expected.model.startswith(facts.model)
+        assert facts.choices in (1, 12)
+        assert facts.stream in (None, True)
+        assert (facts.prompt_chars or 0) <= (expected.prompt_chars or 0)
+
+
+def test_prompts_with_the_same_beginning_share_digests() -> None:
+    def prefix(*contents: str) -> tuple[int, ...]:
+        return read(CHAT, {"model": "m", "messages": [{"role": "user", "content": text} for text in contents]}).prefix
+
+    shared = "common " * 200
+    one, two = prefix(shared + "a" * 600), prefix(shared + "b" * 600)
+    same = [left == right for left, right in zip(one, two, strict=True)]
+    assert same == [True] * 5 + [False] * (len(one) - 5)
+    assert prefix(shared, "more " * 300)[:5] == one[:5]
+    assert prefix("short") == ()
+    assert len(prefix("x" * 1_000_000)) == 512
+
+
+def test_images_are_part_of_the_beginning() -> None:
+    def prefix(image: str) -> tuple[int, ...]:
+        part = {"type": "image_url", "image_url": {"url": image}}
+        content = [{"type": "text", "text": "a" * 300}, part, {"type": "text", "text": "b" * 900}]
+        return read(CHAT, {"messages": [{"role": "user", "content": content}]}).prefix
+
+    assert prefix("data:one") == prefix("data:one")
+    assert prefix("data:one")[0] == prefix("data:two")[0]
+    assert prefix("data:one")[1:] != prefix("data:two")[1:]
+
+
+def test_prompts_as_token_ids_have_digests_too() -> None:
+    one = read("/v1/completions", {"prompt": list(range(200))}).prefix
+    two = read("/v1/completions", {"prompt": [*range(100), *range(100)]}).prefix
+    assert len(one) == 3
+    assert [left == right for left, right in zip(one, two, strict=True)] == [True, False, False]
+
+
+def test_a_lone_surrogate_in_a_prompt_does_no_harm() -> None:
+    facts = read(CHAT, b'{"model":"m","messages":[{"content":"\\ud800' + b"x" * 600 + b'"}]}')
+    assert (facts.prompt_chars, len(facts.prefix)) == (601, 2)

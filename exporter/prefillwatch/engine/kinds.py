@@ -87,6 +87,7 @@ class ServerKind:
     info: str = ""  # a metric whose labels are the cache configuration
     info_block_size: str = ""
     info_blocks: str = ""
+    info_tokens: str = ""
     metrics: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,6 +126,9 @@ KINDS: Final = (
         info="cache_config_info",
         info_block_size="block_size",
         info_blocks="num_gpu_blocks",
+        # Newer releases tell the capacity itself. It is right where blocks times size is not: with several kinds of
+        # attention in one model, and with data parallelism, where num_gpu_blocks is the sum of all engines.
+        info_tokens="kv_cache_size_tokens",
     ),
     ServerKind(
         name="sglang",
@@ -221,8 +225,11 @@ class _Books:
         return EngineSample(
             engine=engine,
             kv_usage=_ratio(self._first(kind.kv_usage, max)),
-            capacity_tokens=self._gauge(kind.capacity_tokens)
-            or _product(_whole(config.get(kind.info_blocks)), block_size),
+            capacity_tokens=(
+                self._gauge(kind.capacity_tokens)
+                or _whole(config.get(kind.info_tokens))
+                or _product(_whole(config.get(kind.info_blocks)), block_size)
+            ),
             running=self._gauge(kind.running),
             waiting=self._gauge(kind.waiting),
             preemptions_total=_count(self._first(kind.preemptions_total, sum)),

@@ -1,0 +1,196 @@
+"""Both ends of the relay, played by the test over real sockets: each call is one step of a timeline."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any
+
+PATIENCE_S = 5.0
+
+
+class Peer:
+    """One connection, as the test holds it."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        self.socket = opened
+        self.socket.settimeout(PATIENCE_S)
+        if opened.family != socket.AF_UNIX:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._read = b""
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def until(self, end: bytes) -> bytes:
+        """Bytes up to and with ``end``."""
+        while end not in self._read:
+            data = self.socket.recv(65536)
+            assert data, f"the connection ended after {self._read!r}"
+            self._read += data
+        found = self._read.index(end) + len(end)
+        taken, self._read = self._read[:found], self._read[found:]
+        return taken
+
+    def exactly(self, size: int) -> bytes:
+        while len(self._read) < size:
+            data = self.socket.recv(65536)
+            assert data, f"the connection ended after {self._read!r}"
+            self._read += data
+        taken, self._read = self._read[:size], self._read[size:]
+        return taken
+
+    def head(self) -> bytes:
+        return self.until(b"\r\n\r\n")
+
+    def rest(self) -> bytes:
+        """Everything up to a clean end; raises ConnectionResetError for a reset."""
+        parts = [self._read]
+        self._read = b""
+        while data := self.socket.recv(65536):
+            parts.append(data)
+        return b"".join(parts)
+
+    def end(self) -> str:
+        """How the connection ended: "closed" or "reset"; whatever came before is thrown away."""
+        try:
+            while self.socket.recv(65536):
+                pass
+        except ConnectionResetError:
+            return "reset"
+        return "closed"
+
+    def is_silent(self, seconds: float = 0.1) -> bool:
+        """Whether nothing comes for a while."""
+        self.socket.settimeout(seconds)
+        try:
+            self._read += self.socket.recv(65536)
+        except TimeoutError:
+            return True
+        finally:
+            self.socket.settimeout(PATIENCE_S)
+        return False
+
+    def reset(self) -> None:
+        """Leave with RST."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class ScriptedUpstream:
+    """A server whose answers the test writes by hand."""
+
+    def __init__(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
+        self._listener = listener
+        self._listener.settimeout(PATIENCE_S)
+        self._context = context
+        self.peers: list[Peer] = []
+
+    @classmethod
+    def on_tcp(cls, context: ssl.SSLContext | None = None) -> ScriptedUpstream:
+        return cls(socket.create_server(("127.0.0.1", 0), backlog=2048), context)
+
+    @classmethod
+    def on_unix(cls, path: str) -> ScriptedUpstream:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen()
+        return cls(listener)
+
+    @property
+    def port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    @property
+    def url(self) -> str:
+        if self._listener.family == socket.AF_UNIX:
+            return f"unix:{self._listener.getsockname()}"
+        return f"{'https' if self._context else 'http'}://127.0.0.1:{self.port}"
+
+    def accept(self) -> Peer:
+        opened, _ = self._listener.accept()
+        if self._context is not None:
+            opened = self._context.wrap_socket(opened, server_side=True)
+        peer = Peer(opened)
+        self.peers.append(peer)
+        return peer
+
+    def nobody_came(self, seconds: float = 0.1) -> bool:
+        self._listener.settimeout(seconds)
+        try:
+            opened, _ = self._listener.accept()
+        except TimeoutError:
+            return True
+        finally:
+            self._listener.settimeout(PATIENCE_S)
+        opened.close()
+        return False
+
+    def close(self) -> None:
+        self._listener.close()
+        for peer in self.peers:
+            peer.close()
+
+
+def connect(port: int, *, receive_buffer: int = 0) -> Peer:
+    opened = socket.socket()
+    if receive_buffer:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    opened.settimeout(PATIENCE_S)
+    opened.connect(("127.0.0.1", port))
+    return Peer(opened)
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+LAST_CHUNK = b"0\r\n\r\n"
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def event(number: int) -> bytes:
+    return b'data: {"choices":[{"index":0,"delta":{"content":"token %d"}}]}\n\n' % number
+
+
+def post(path: str = "/v1/chat/completions", body: bytes = b'{"stream":true}', headers: bytes = b"") -> bytes:
+    return (
+        b"POST %b HTTP/1.1\r\nHost: relay\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%b\r\n%b"
+        % (path.encode(), len(body), headers, body)
+    )  # fmt: skip
+
+
+def get(path: str = "/health", headers: bytes = b"") -> bytes:
+    return b"GET %b HTTP/1.1\r\nHost: relay\r\n%b\r\n" % (path.encode(), headers)
+
+
+def eventually(fact: Any, seconds: float = PATIENCE_S) -> bool:
+    """Whether ``fact()`` comes true in time."""
+    for _ in ticks(seconds):
+        if fact():
+            return True
+    return bool(fact())
+
+
+def ticks(seconds: float) -> Iterator[None]:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield
+        time.sleep(0.002)
+
+
+@contextlib.contextmanager
+def closing(*things: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for thing in things:
+            thing.close()

@@ -65,6 +65,7 @@ def test_an_unknown_option_is_told_the_nearest() -> None:
         (("serve",), "prefillwatch: error: upstream is not set; name the server to watch"),
         (("check",), "prefillwatch: error: upstream is not set; name the server to watch"),
         (("serve", "--upstream", "localhost:8000"), "is not a server's address; write http://localhost:8000"),
+        (("run", "my-server", "--fast", "--listen", "x"), "it is not known how to tell 'my-server' its port"),
         (("run", "--", "my-server"), "it is not known how to tell 'my-server' its port; write {port}"),
         (("run",), "Missing argument '-- COMMAND"),
         (("sim", "--listen", "8000"), "--listen: '8000' is not an address to listen on"),

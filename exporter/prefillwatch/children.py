@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Final
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: the child must not load libraries
 
 
@@ -45,7 +46,7 @@ class Child:
         return True
 
     def reap(self) -> None:
-        """Collect the exit code if the process has ended."""
+        """Collect the exit code of the process, which has ended."""
         code = self._process.poll()
         if code is not None and not self.exited.done():
             self.exited.set_result(code)
@@ -58,6 +59,9 @@ class Children:
         self._loop = asyncio.get_running_loop()
         self._children: dict[int, Child] = {}
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        # Orphans come to us instead of to process 1: in a container that is we anyway, elsewhere it may be slow to
+        # collect them, and until then their group would seem to be running.
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def start(
         self,
@@ -95,27 +99,21 @@ class Children:
         self._loop.remove_signal_handler(signal.SIGCHLD)
 
     def _reap(self) -> None:
-        for pid, child in list(self._children.items()):
-            child.reap()
-            if child.exited.done():
-                del self._children[pid]
-        if os.getpid() == 1:
-            self._reap_adopted()
-
-    def _reap_adopted(self) -> None:
-        """As process 1 of a container we inherit the orphans of others, and only we can collect them."""
-        with contextlib.suppress(ChildProcessError):
+        """Collect every ended process that is ours to collect: those we started, and the orphans that they left."""
+        with contextlib.suppress(ChildProcessError):  # there are none at all
             while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-                if ended.si_pid in self._children:
-                    return  # ended a moment ago: its own SIGCHLD comes
-                os.waitpid(ended.si_pid, 0)
+                child = self._children.pop(ended.si_pid, None)
+                if child is not None:
+                    child.reap()
+                else:
+                    os.waitpid(ended.si_pid, 0)
 
 
 def _before_exec(parent: int, death_signal: int, ignored: Sequence[int]) -> None:
     os.setpgid(0, 0)
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
-    _libc.prctl(_PR_SET_PDEATHSIG, death_signal)
+    _libc.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
     if os.getppid() != parent:  # it died before the line above
         os._exit(1)
 

@@ -56,7 +56,9 @@ class Settings(BaseModel):
     admin: Annotated[ListenAddress, LISTEN] = Field(
         ListenAddress("127.0.0.1", 9843), description="where /metrics, the page and the API are"
     )
-    relays: Annotated[int, count(1, 64)] = Field(1, description="relay processes; one carries about 20,000 tokens/s")
+    relays: Annotated[int, count(1, 64)] = Field(
+        1, description="relay processes that share the port; one does for most servers"
+    )
     tls_cert: Annotated[Path | None, FILE] = Field(
         None, description="serve clients over TLS with this certificate chain (PEM)"
     )

@@ -33,9 +33,14 @@ class ControlChannel:
             on_ready, self._on_ready = self._on_ready, None
             on_ready()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the newest state waits for room."""
+        return self._latest is not None
+
     def tell(self, control: Control) -> None:
         """Send it; when the observer is behind, the newest one is sent as soon as there is room."""
-        retrying = self._latest is not None
+        retrying = self.is_behind
         self._latest = encode(control)
         if not retrying:
             self._send()

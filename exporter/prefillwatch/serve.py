@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
+from dataclasses import replace
 
 import click
 
@@ -31,7 +33,7 @@ def serve(settings: Settings) -> None:
     sys.exit(supervise(Launch(settings, settings.required_upstream())))
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+@click.command(context_settings={"allow_interspersed_args": False})  # the command's options are its own
 @settings_options()
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…", required=True)
 def run(settings: Settings, command: tuple[str, ...]) -> None:
@@ -41,6 +43,8 @@ def run(settings: Settings, command: tuple[str, ...]) -> None:
     takes its port in another way, write {port} where it belongs. Output, signals and the exit code pass through.
     """
     prepared = prepare(command, settings.upstream, free_port)
+    if prepared.api_key is None:
+        prepared = replace(prepared, api_key=os.environ.get("VLLM_API_KEY"))  # which vLLM takes its key from too
     sys.exit(supervise(Launch(settings, prepared.upstream, prepared)))
 
 
@@ -59,5 +63,5 @@ def _say_where_to_look(launch: Launch, supervisor: Supervisor) -> None:
     scheme = "https" if settings.tls_cert else "http"
     data = ListenAddress(settings.listen.host, supervisor.port).reachable
     admin = ListenAddress(settings.admin.host, supervisor.admin_port).reachable
-    log.info("%s: point clients at %s://%s instead of %s", __version__, scheme, data, launch.upstream)
+    log.info("version %s: point clients at %s://%s instead of %s", __version__, scheme, data, launch.upstream)
     log.info("metrics: http://%s/metrics  live page: http://%s/", admin, admin)

@@ -1,0 +1,88 @@
+"""What the processes are told: every setting reaches one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prefillwatch.config import Settings, load
+from prefillwatch.launch import Launch
+from prefillwatch.observer_settings import ObserverSettings, decode_settings
+from prefillwatch.relay.settings import RelaySettings
+from prefillwatch.relay.settings import decode_settings as decode_relay_settings
+from prefillwatch.upstream_command import UpstreamCommand
+
+HERE = str(Path(__file__))
+OTHER_VALUES = {
+    "tls_cert": {"tls_cert": HERE, "tls_key": HERE},
+    "tls_key": {"tls_cert": HERE, "tls_key": HERE},
+    "upstream_ca": {"upstream_ca": HERE},
+    "upstream_insecure": {"upstream_insecure": True},
+    "upstream_api_key": {"upstream_api_key": "key"},
+    "preserve_host": {"preserve_host": False},
+    "usage": {"usage": "inject"},
+    "request_timeout": {"request_timeout": "7s"},
+    "max_body": {"max_body": "7MiB"},
+    "connect_timeout": {"connect_timeout": "7s"},
+    "upstream_keepalive": {"upstream_keepalive": "7s"},
+    "client_idle_timeout": {"client_idle_timeout": "7s"},
+    "idle_limit": {"idle_limit": "7s"},
+    "drain_timeout": {"drain_timeout": "7s"},
+    "scrape_interval": {"scrape_interval": "7s"},
+    "prompt_buckets": {"prompt_buckets": "7"},
+    "windows": {"windows": "7s"},
+    "stall_min_gap": {"stall_min_gap": "70ms"},
+    "stall_factor": {"stall_factor": "7"},
+    "stall_always": {"stall_always": "7s"},
+    "slo_ttft": {"slo_ttft": "7s"},
+    "slo_tpot": {"slo_tpot": "7s"},
+    "slo_itl": {"slo_itl": "7s"},
+    "max_models": {"max_models": "7"},
+    "gpu": {"gpu": "off"},
+    "log_level": {"log_level": "debug"},
+    "log_format": {"log_format": "json"},
+}
+#: What the supervisor itself acts on.
+SUPERVISORS = {"upstream", "listen", "admin", "relays", "stop_timeout"}
+
+
+def told(launch: Launch) -> tuple[RelaySettings, ObserverSettings]:
+    relay = decode_relay_settings(launch.relay_settings(1, [3, 4], 5))
+    return relay, decode_settings(launch.observer_settings([6, 7], 8, [9]))
+
+
+def launch_with(flags: dict[str, Any], **more: Any) -> Launch:
+    return Launch(load(flags, {}), "http://127.0.0.1:8000", **more)
+
+
+def test_sockets_and_upstream_are_told() -> None:
+    relay, observer = told(launch_with({}))
+    assert (relay.index, relay.listen_fds, relay.tap_fd) == (1, (3, 4), 5)
+    assert (observer.tap_fds, observer.control_fd, observer.admin_fds) == ((6, 7), 8, (9,))
+    assert relay.upstream == observer.upstream == "http://127.0.0.1:8000"
+
+
+def test_the_defaults_are_the_same_everywhere() -> None:
+    relay, observer = told(launch_with({}))
+    upstream = "http://127.0.0.1:8000"
+    assert relay == RelaySettings(upstream=upstream, listen_fds=(3, 4), index=1, tap_fd=5)
+    assert observer == ObserverSettings(tap_fds=(6, 7), control_fd=8, admin_fds=(9,), upstream=upstream)
+
+
+@pytest.mark.parametrize("key", sorted(set(Settings.model_fields) - SUPERVISORS))
+def test_every_setting_reaches_a_process(key: str) -> None:
+    assert told(launch_with(OTHER_VALUES[key])) != told(launch_with({}))
+
+
+def test_the_key_of_the_command_serves_our_scrapes_unless_one_is_set() -> None:
+    command = UpstreamCommand(("vllm",), "http://127.0.0.1:8000", api_key="its-own")
+    assert told(launch_with({}, command=command))[1].upstream_api_key == "its-own"
+    assert told(launch_with({"upstream_api_key": "set"}, command=command))[1].upstream_api_key == "set"
+
+
+def test_the_mode_is_told() -> None:
+    command = UpstreamCommand(("vllm",), "http://127.0.0.1:8000")
+    assert told(launch_with({}))[1].mode == "serve"
+    assert told(launch_with({}, command=command))[1].mode == "run"

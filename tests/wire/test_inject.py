@@ -96,6 +96,35 @@ def test_the_event_that_has_nothing_else_is_dropped(usage: str) -> None:
     assert strip(event(TOKEN % ("Hi", "")) + event(ONLY % usage) + DONE) == event(TOKEN % ("Hi", "")) + DONE
 
 
+# Written by vLLM 0.32: an opener, a token, a last token, with and without usage in every chunk.
+VLLM_FRAME = '{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[%s]%s}'
+VLLM_CHUNKS = [
+    (
+        '{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}',
+        ',"prompt_token_ids":null,"prompt_text":null',
+    ),
+    ('{"index":0,"delta":{"content":" hi"},"logprobs":null,"finish_reason":null,"token_ids":null}', ""),
+    (
+        '{"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":"stop","stop_reason":null,"token_ids":null}',
+        "",
+    ),
+]
+VLLM_USAGE = ',"usage":{"prompt_tokens":5,"total_tokens":%d,"completion_tokens":%d,"completion_tokens_details":null}'
+VLLM_LAST = (
+    ',"usage":{"prompt_tokens":5,"total_tokens":7,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}},'
+    '"system_fingerprint":"vllm-0.32","metrics":{"time_to_first_token_ms":20.0,"queue_time_ms":1.5}'
+)
+
+
+def test_what_vllm_adds_is_taken_out() -> None:
+    asked = b"".join(
+        event(VLLM_FRAME % (choice, VLLM_USAGE % (5 + count, count) + rest))
+        for count, (choice, rest) in enumerate(VLLM_CHUNKS)
+    )
+    plain = b"".join(event(VLLM_FRAME % chunk) for chunk in VLLM_CHUNKS)
+    assert strip(asked + event(VLLM_FRAME % ("", VLLM_LAST)) + DONE) == plain + DONE
+
+
 def test_an_event_is_passed_on_by_the_read_that_completes_it() -> None:
     stripper = UsageStripper()
     whole = event(TOKEN % ("Hi", USAGE))

@@ -65,20 +65,24 @@ class UsageStripper:
     All other bytes come out as they went in. An event is held until it is complete; what is not understood passes.
     """
 
-    __slots__ = ("_held", "_passing", "_searched")
+    __slots__ = ("_has_cr", "_held", "_passing", "_searched")
 
     def __init__(self) -> None:
         self._held = bytearray()
         self._searched = 0
+        self._has_cr = False
         self._passing = False  # gave up: everything goes through
 
     def feed(self, data: bytes) -> bytes:
         if self._passing:
             return data
         held = self._held
+        if not held and data.startswith(b"data:") and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
+            return strip_usage(data)
         if not held and not data.startswith(_STREAM_STARTS) and not _may_become_start(data):
             return self._give_up(data)
         held += data
+        self._has_cr = self._has_cr or b"\r" in data
         out = self._complete_events()
         if len(held) > MAX_HELD_BYTES:
             return out + self._give_up(b"")
@@ -92,12 +96,20 @@ class UsageStripper:
         held = self._held
         out: list[bytes] = []
         start = 0
-        while found := _EVENT_END.search(held, max(start, self._searched - 3)):
-            out.append(strip_usage(bytes(held[start : found.end()])))
-            start = self._searched = found.end()
+        while (end := self._event_end(max(start, self._searched - 3))) > 0:
+            out.append(strip_usage(bytes(held[start:end])))
+            start = self._searched = end
         del held[:start]
         self._searched = len(held)
         return b"".join(out)
+
+    def _event_end(self, start: int) -> int:
+        """Where the first event that ends after `start` does; 0 when none does."""
+        if self._has_cr:
+            found = _EVENT_END.search(self._held, start)
+            return found.end() if found is not None else 0
+        end = self._held.find(b"\n\n", start)
+        return end + 2 if end >= 0 else 0
 
     def _give_up(self, data: bytes) -> bytes:
         self._passing = True
@@ -115,9 +127,10 @@ def strip_usage(event: bytes) -> bytes:
     if b'"usage"' not in event or not event.startswith(b"data:"):
         return event
     if b'"choices":[]' not in event:
-        found = _LAST_USAGE.search(event)
-        if found is not None and b"\n" not in event[: found.start()] and b"\r" not in event[: found.start()]:
-            return event[: found.start()] + event[found.end() :]
+        start = event.rfind(b',"usage":')
+        found = _LAST_USAGE.match(event, start) if start > 0 else None
+        if found is not None and event.find(b"\n") >= found.end() and event.find(b"\r", 0, start) < 0:
+            return event[:start] + event[found.end() :]
     return _strip_member(event)
 
 

@@ -67,6 +67,11 @@ class Child:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def output(self) -> list[str]:
+        """The last lines it wrote."""
+        return list(self._lines)
+
     def check(self) -> None:
         """Raises StartError, with the last lines it wrote, if the process has ended."""
         assert self._process is not None

@@ -120,7 +120,7 @@ class _Load:
             await asyncio.wait(tasks, timeout=remaining)
 
     def _rng(self, name: str) -> random.Random:
-        return random.Random(f"{self._settings.seed}-{name}")
+        return random.Random(f"{name} {self._settings.seed}")
 
     async def _victim(self, rng: random.Random) -> None:
         while self._may_start():

@@ -26,6 +26,18 @@ class Peer:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
+    def send_until_blocked(self, data: bytes) -> int:
+        """Send over and over until nobody takes it any more; how many bytes were taken."""
+        self.socket.settimeout(0.3)
+        sent = 0
+        try:
+            while True:
+                sent += self.socket.send(data)
+        except TimeoutError:
+            return sent
+        finally:
+            self.socket.settimeout(PATIENCE_S)
+
     def until(self, end: bytes) -> bytes:
         """Bytes up to and with ``end``."""
         while end not in self._read:
@@ -147,6 +159,18 @@ def connect(port: int, *, receive_buffer: int = 0) -> Peer:
     opened.settimeout(PATIENCE_S)
     opened.connect(("127.0.0.1", port))
     return Peer(opened)
+
+
+@contextlib.contextmanager
+def never_accepting() -> Iterator[str]:
+    """The address of a server whose backlog is full, so that connecting to it takes forever."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def chunk(data: bytes) -> bytes:

@@ -155,6 +155,7 @@ class RelayProcess:
         assert self.process.stdin is not None
         self.process.stdin.write(msgspec.json.encode(settings))
         self.process.stdin.close()
+        self.process.stdin = None
         listener.close()
         ours.close()
         self._peers: list[Peer] = []

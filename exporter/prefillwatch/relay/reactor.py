@@ -126,14 +126,14 @@ class Reactor:
                     handlers[fd](events)
                 except Exception as error:  # noqa: PERF203 - one broken exchange must not take the others with it
                     self._on_crash(handlers[fd], error)
-            if self._closing:
-                self._close_now()
             if self._soon:
                 self._run_soon()
             now = monotonic_ns()
             if self._timers and self._timers[0][0] <= now:
                 # A sleep lasts whole milliseconds; only what comes on top of that is late.
                 self._run_timers(now, before + wait_ms * 1_000_000 if not batch else 0)
+            if self._closing:
+                self._close_now()
 
     def release(self) -> None:
         """Give back the loop's own descriptors."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prefillwatch.analysis.cost import Busy, StepCost, fit
-from prefillwatch.analysis.packing import UNLIMITED, Beat, Engine, Prompt, fill_up, place
+from prefillwatch.analysis.packing import TOO_LONG, UNLIMITED, Beat, Engine, Prompt, fill_up, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,8 +41,11 @@ MUCH_BETTER = 0.7
 FINER = 16
 """Number of budgets tried between one power of two and the next."""
 
+ENOUGH_STEPS = 16
+"""Long steps that must have been seen before a budget is sought between the powers of two."""
+
 PROVEN_BY = 0.5
-"""Steps that must be in the wrong place under an unlimited budget to refute it."""
+"""Steps that must be in the wrong place under an unlimited budget, or without chunked prefill, to refute either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Policy:
         return Engine(self.budget, self.cap, self.chunked, proven, cost)
 
 
-POWERS = tuple(1 << exponent for exponent in range(7, 18))
+POWERS = tuple(1 << exponent for exponent in range(9, 18))
 BOUNDLESS = Policy(POWERS[-1])
 COARSE = tuple(Policy(budget, chunked) for chunked in (True, False) for budget in POWERS)
 
@@ -73,6 +76,11 @@ class Run:
     cost: StepCost = field(default_factory=StepCost)
     misfits: dict[Policy, float] = field(default_factory=dict)
 
+    @property
+    def whole(self) -> bool:
+        """Whether it is known how many tokens were served: no client left while its prompt may have been read."""
+        return all(prompt.gone_ns is None for prompt, _ in self.prompts)
+
     def busy(self) -> Busy:
         served = [prompt for prompt, _ in self.prompts if prompt.gone_ns is None]
         context = sum(prompt.uncached * (prompt.cached + prompt.uncached / 2) for prompt in served)
@@ -86,27 +94,44 @@ class Run:
             found = self.misfits[policy] = len(self.beats) * self._misplaced(policy.engine(self.cost))
         return found
 
+    def bounded(self, cost: StepCost) -> StepCost:
+        """The cost, or as much less as would make all prompts fit into the time there was."""
+        expected_ns = sum(cost.expect_ns(prompt.uncached, prompt.cached) for prompt, _ in self.prompts)
+        return cost.scaled(min(1.0, sum(beat.excess_ns for beat in self.beats) / max(1.0, expected_ns)))
+
+    @property
+    def begin(self) -> int:
+        """The first step after those that nobody's decoding showed: they may have been any number of steps."""
+        return 1 + max((index for index, beat in enumerate(self.beats) if not beat.observed), default=-1)
+
+    @property
+    def tells_budget(self) -> bool:
+        return len(self.beats) <= MOST_STEPS and any(last >= self.begin for _, last in self.prompts)
+
     def _misplaced(self, engine: Engine) -> float:
-        beats = [beat.blank() for beat in self.beats]
+        beats = [beat.blank() for beat in self.beats[self.begin :]]
         for prompt, last in self.prompts:
-            if prompt.gone_ns is None:
-                place(beats, last, prompt, engine)
+            if prompt.gone_ns is None and last >= self.begin:
+                place(beats, last - self.begin, prompt, engine)
         gone = {prompt: prompt.uncached for prompt, _ in self.prompts if prompt.gone_ns is not None}
         for beat in beats:
             fill_up(beat, gone, engine)
-        tokens = sum(prompt.uncached for prompt, _ in self.prompts if prompt.gone_ns is None)
+        tokens = sum(prompt.uncached for prompt, last in self.prompts if prompt.gone_ns is None and last >= self.begin)
         placed = sum(each for beat in beats for prompt, each in beat.riders if prompt.gone_ns is None)
-        return misplaced_time(beats) + (tokens - placed) / tokens
+        plausible_ns = TOO_LONG * engine.cost.expect_ns(sum(prompt.uncached for prompt, _ in self.prompts))
+        return misplaced_time(beats, plausible_ns) + (tokens - placed) / tokens
 
 
-def misplaced_time(beats: Sequence[Beat]) -> float:
-    """Share of the time of all steps that does not agree with what rode in them."""
-    excess_ns = sum(beat.excess_ns for beat in beats)
+def misplaced_time(beats: Sequence[Beat], plausible_ns: float) -> float:
+    """Share of the time of all steps that does not agree with what rode in them. What goes beyond a plausible time of a
+    step is not the prompts', but a pause."""
+    excess = [min(beat.excess_ns, plausible_ns) for beat in beats]
     used_ns = sum(beat.used_ns for beat in beats)
-    if not excess_ns or not used_ns:
+    if not sum(excess) or not used_ns:
         return 0.0
-    scale = excess_ns / used_ns
-    return sum(abs(beat.excess_ns - scale * beat.used_ns) for beat in beats) / (2 * excess_ns)
+    scale = sum(excess) / used_ns
+    off = sum(abs(its_ns - scale * beat.used_ns) for its_ns, beat in zip(excess, beats, strict=True))
+    return off / (2 * sum(excess))
 
 
 class Learner:
@@ -145,15 +170,16 @@ class Learner:
             self._runs.append(run)
             self._seen += 1
             self._dirty = True
-            run.cost = self._cost()
+            run.cost = run.bounded(self._cost())
 
     def add_step(self, beat: Beat) -> None:
         """Take in a final step with its riders."""
-        if self._engine.proven and beat.used >= FEWEST_TOKENS:
+        seen = all(prompt.first_ns is not None for prompt, _ in beat.riders)
+        if seen and self._engine.proven and beat.used >= FEWEST_TOKENS:
             self._steps.append(Busy(1, beat.used, beat.token_contexts, beat.excess_ns))
 
     def _cost(self) -> StepCost:
-        return fit([*(run.busy() for run in self._runs), *self._steps])
+        return fit([*(run.busy() for run in self._runs if run.whole), *self._steps])
 
     def _learn(self) -> Engine:
         weighted = self._weighted()
@@ -161,16 +187,19 @@ class Learner:
             return Engine(cost=self._cost())
         misfits = self._misfits(weighted, self._policies)
         best = min(self._policies, key=misfits.__getitem__)
-        if misfits[best] > POOR_FIT * sum(weight * len(run.beats) for run, weight in weighted):
+        steps = sum(weight * len(run.beats) for run, weight in weighted)
+        if steps > ENOUGH_STEPS and misfits[best] > POOR_FIT * steps:
             best = self._refined(weighted, best, misfits[best])
             misfits |= self._misfits(weighted, [best])
+        whole = min((each for each in self._policies if not each.chunked), key=misfits.__getitem__)
+        if misfits[whole] < misfits[best] + PROVEN_BY:
+            best = whole
         proven = misfits[BOUNDLESS] >= misfits[best] + PROVEN_BY
         return best.engine(self._cost(), proven)
 
     def _weighted(self) -> list[tuple[Run, float]]:
         """Busy times that can tell budgets apart, the latest with the greatest weight."""
-        runs = [run for run in self._runs if len(run.beats) <= MOST_STEPS and all(each.observed for each in run.beats)]
-        return [(run, FORGET**age) for age, run in enumerate(reversed(runs))]
+        return [(run, FORGET**age) for age, run in enumerate(reversed(self._runs)) if run.tells_budget]
 
     def _misfits(self, weighted: list[tuple[Run, float]], policies: Iterable[Policy]) -> dict[Policy, float]:
         return {policy: sum(weight * run.misfit(policy) for run, weight in weighted) for policy in policies}

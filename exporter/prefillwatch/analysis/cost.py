@@ -52,6 +52,9 @@ class StepCost:
             return 0.0
         return self.mixed_ns + tokens * (self.token_ns + self.context_ns * (before + tokens / 2))
 
+    def scaled(self, factor: float) -> StepCost:
+        return StepCost(factor * self.token_ns, factor * self.context_ns, factor * self.mixed_ns)
+
     def tokens_in(self, excess_ns: float) -> int:
         """Prompt tokens without context before them that take this long; without end while nothing is learned."""
         if not self.known:

@@ -348,8 +348,11 @@ class PrefillTimeline:
             beat.released.clear()
             self._run.append(beat)
             if not beat.long and beat.end_ns - beat.start_ns >= CLEAR_AT_LEAST * beat.clear_ns:
-                self._end_run(beat)
+                self._end_run()
+                self._clear_start_ns = beat.start_ns
             self._scanned += 1
+        if self._run and self._scanned == len(self._beats) and not any(self._unplaced()):
+            self._end_run()
 
     def _place_all(self, released: list[tuple[Prompt, Beat]]) -> None:
         for beat in {id(beat): beat for _, beat in released if not beat.observed}.values():
@@ -387,10 +390,9 @@ class PrefillTimeline:
                 Split(prompt.rid, prompt.first_ns - prompt.sent_ns - prefill_ns, prefill_ns, prompt.group)
             )
 
-    def _end_run(self, clear: Beat) -> None:
-        """A clear step: whoever has no first token by its end was not in service before, or it would have gone on."""
-        self._closed_ns = clear.end_ns
-        self._clear_start_ns = clear.start_ns
+    def _end_run(self) -> None:
+        """After a clear step whoever has no first token was not in service before, or it would have gone on."""
+        self._closed_ns = self._run[-1].end_ns
         if self._run_released:
             self._learner.add(self._run, self._run_released)
         self._place_all(self._unlearned)

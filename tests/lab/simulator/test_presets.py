@@ -96,7 +96,7 @@ class TestSmall:
 class TestTinyKv:
     def test_a_handful_of_growing_answers_preempt_each_other(self) -> None:
         engine = Engine(preset_engine("tiny-kv"))
-        run = run_virtual(engine, [Arrival(i * MS, SimRequest(f"r{i}", 1200, 300)) for i in range(6)])
+        run = run_virtual(engine, [Arrival(i * MS, SimRequest(f"r{i}", 600, 300)) for i in range(8)])
         assert any(step.preempted for step in run.steps)
         assert set(run.outcome.values()) == {"length"}
 

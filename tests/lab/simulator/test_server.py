@@ -529,6 +529,16 @@ class TestConnections:
 
         with_server(scenario)
 
+    def test_that_idle_are_closed(self) -> None:
+        async def main() -> None:
+            async with SimServer(SETTINGS, keep_alive_seconds=0.05) as server:
+                reader, writer = await Client(server).open("GET", "/version")
+                answer = await asyncio.wait_for(reader.read(), 20)
+                assert answer.endswith(b'{"version":"0.33.0"}')
+                writer.close()
+
+        asyncio.run(main())
+
     def test_of_http_1_0_get_a_stream_without_chunks(self) -> None:
         async def scenario(client: Client) -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", client.port)

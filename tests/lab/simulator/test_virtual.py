@@ -56,6 +56,16 @@ def test_a_client_that_goes_away_reads_nothing_after_that() -> None:
     assert len(run.reads_ns["b"]) == 8
 
 
+def test_a_client_that_goes_away_during_the_last_step_does_not_see_it_end() -> None:
+    run = play(Arrival(0, SimRequest("a", 10, 2), abort_ns=150), Arrival(0, SimRequest("b", 10, 8)))
+    assert (run.reads_ns["a"], run.closed_ns["a"], run.outcome["a"]) == ([100], 150, "abort")
+
+
+def test_a_client_that_goes_away_after_the_end_has_seen_everything() -> None:
+    run = play(Arrival(0, SimRequest("a", 10, 2), abort_ns=250), Arrival(0, SimRequest("b", 10, 8)))
+    assert (run.reads_ns["a"], run.closed_ns["a"], run.outcome["a"]) == ([100, 200], 200, "length")
+
+
 def test_a_pause_holds_up_everybody_once() -> None:
     run = play(Arrival(0, SimRequest("a", 10, 4)), pauses=[Pause(150, 1000)])
     assert run.gaps_ns("a") == [100, 1100, 100]

@@ -84,9 +84,13 @@ class Exchange:
 class HttpConnection(asyncio.Protocol):
     """A client's connection. Requests that arrive while one is being answered wait for their turn."""
 
-    def __init__(self, handle: Callable[[Exchange], None], connections: set[HttpConnection]) -> None:
+    def __init__(
+        self, handle: Callable[[Exchange], None], connections: set[HttpConnection], keep_alive_seconds: float
+    ) -> None:
         self._handle = handle
         self._connections = connections
+        self._keep_alive_seconds = keep_alive_seconds
+        self._idle: asyncio.TimerHandle | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._queue: deque[Exchange] = deque()
@@ -106,6 +110,7 @@ class HttpConnection(asyncio.Protocol):
         self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
+        self._stop_idling()
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, _RefusedError) as error:
@@ -121,6 +126,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         self._connections.discard(self)
+        self._stop_idling()
         self._transport = None
         queue, self._queue = self._queue, deque()
         for exchange in queue:
@@ -184,6 +190,13 @@ class HttpConnection(asyncio.Protocol):
             self.close()
         elif self._queue:
             asyncio.get_running_loop().call_soon(self._next)
+        else:
+            self._idle = asyncio.get_running_loop().call_later(self._keep_alive_seconds, self.close)
+
+    def _stop_idling(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
 
     def _next(self) -> None:
         if self._queue:

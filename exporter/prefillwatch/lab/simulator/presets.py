@@ -63,11 +63,11 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             Preset("small", "0.5B model: decodes at 4 ms, long prompts leave no trace", "sim-0.5b", _SMALL),
             Preset(
                 "tiny-kv",
-                "the article's model with a KV cache of 8,192 tokens: requests preempt each other",
+                "the 4B model with a KV cache of 4,608 tokens: requests wait for each other and preempt each other",
                 "sim-4b",
                 _ARTICLE,
                 max_model_len=4096,
-                num_gpu_blocks=513,
+                num_gpu_blocks=289,
             ),
             Preset(
                 "steady",

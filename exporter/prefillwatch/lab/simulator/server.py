@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 VERSION = "0.33.0"
 ID_PREFIXES = {CHAT: "chatcmpl-", COMPLETIONS: "cmpl-", RESPONSES: "resp_", MESSAGES: "chatcmpl-"}
+# An idle connection lives as long as under uvicorn: a proxy that keeps its own for longer must cope with that.
+KEEP_ALIVE_SECONDS = 5.0
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 
@@ -52,10 +54,17 @@ class SimServer:
     Raises ConfigError for flags that contradict each other and ListenError where the address cannot be had.
     """
 
-    def __init__(self, settings: SimSettings, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        settings: SimSettings,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+    ) -> None:
         self._settings = settings
         self._host = host
         self._port = port
+        self._keep_alive_seconds = keep_alive_seconds
         self._config = settings.engine_config()
         self._metrics = EngineMetrics(settings.model, self._config)
         self.engine = Engine(self._config)
@@ -83,9 +92,7 @@ class SimServer:
     async def __aenter__(self) -> SimServer:
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(
-                lambda: HttpConnection(self._handle, self._connections), self._host, self._port, backlog=2048
-            )
+            self._listener = await loop.create_server(self._connection, self._host, self._port, backlog=2048)
         except OSError as error:
             raise ListenError(f"cannot listen on {self._host}:{self._port}: {error.strerror or error}") from None
         return self
@@ -102,6 +109,9 @@ class SimServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.sleep(0)
+
+    def _connection(self) -> HttpConnection:
+        return HttpConnection(self._handle, self._connections, self._keep_alive_seconds)
 
     def _handle(self, exchange: Exchange) -> None:
         route = self._routes.get((exchange.method, exchange.path))

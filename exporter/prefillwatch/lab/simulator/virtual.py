@@ -124,12 +124,15 @@ class _Play:
             self._engine.pause(self._pauses.popleft().duration_ns)
 
     def _abort(self, at_ns: int, request_id: str) -> None:
-        if self._engine.abort(request_id):
-            self._run.closed_ns[request_id] = at_ns
-            self._run.outcome[request_id] = "abort"
-            reads = self._run.reads_ns[request_id]
-            while reads and reads[-1] > at_ns:  # a step that ended after the client had gone
-                reads.pop()
+        self._engine.abort(request_id)
+        closed_ns = self._run.closed_ns.get(request_id)
+        if closed_ns is not None and closed_ns <= at_ns:
+            return
+        self._run.closed_ns[request_id] = at_ns
+        self._run.outcome[request_id] = "abort"
+        reads = self._run.reads_ns[request_id]
+        while reads and reads[-1] > at_ns:  # of a step that ended after the client had gone
+            reads.pop()
 
     def _deliver(self, record: StepRecord) -> None:
         self._run.steps.append(record)

@@ -9,7 +9,7 @@ chunks of a long prompt so dear that they suggest twice the budget.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from prefillwatch.analysis.cost import Busy, StepCost, fit
@@ -23,6 +23,9 @@ RUNS = 64
 
 STEPS = 256
 """Single steps kept, once it is certain what rode in them."""
+
+NEWS = 8
+"""The cost is learned anew when one in so many steps is new."""
 
 FEWEST_TOKENS = 64
 """A busy time with fewer prompt tokens says more about the noise than about the engine."""
@@ -137,7 +140,7 @@ def misplaced_time(beats: Sequence[Beat], plausible_ns: float) -> float:
 class Learner:
     """Learns budget and cost from the last busy times."""
 
-    __slots__ = ("_dirty", "_engine", "_policies", "_refine_at", "_runs", "_seen", "_steps")
+    __slots__ = ("_dirty", "_engine", "_new_steps", "_policies", "_refine_at", "_runs", "_seen", "_steps")
 
     def __init__(self) -> None:
         self._runs: deque[Run] = deque(maxlen=RUNS)
@@ -147,6 +150,7 @@ class Learner:
         self._policies: list[Policy] = list(COARSE)
         self._refine_at = 0
         self._seen = 0
+        self._new_steps = 0
 
     @property
     def engine(self) -> Engine:
@@ -154,6 +158,11 @@ class Learner:
             self._dirty = False
             self._engine = self._learn()
         return self._engine
+
+    @property
+    def engine_of_last_run(self) -> Engine:
+        """The same, with no greater cost than the last busy time had time for."""
+        return replace(self.engine, cost=self._runs[-1].cost) if self._runs else self.engine
 
     def resized(self) -> None:
         """The size of a prompt was corrected."""
@@ -177,6 +186,10 @@ class Learner:
         seen = all(prompt.first_ns is not None for prompt, _ in beat.riders)
         if seen and self._engine.proven and beat.used >= FEWEST_TOKENS:
             self._steps.append(Busy(1, beat.used, beat.token_contexts, beat.excess_ns))
+            self._new_steps += 1
+            if NEWS * self._new_steps >= len(self._steps):
+                self._new_steps = 0
+                self._dirty = True
 
     def _cost(self) -> StepCost:
         return fit([*(run.busy() for run in self._runs if run.whole), *self._steps])
@@ -194,7 +207,7 @@ class Learner:
         whole = min((each for each in self._policies if not each.chunked), key=misfits.__getitem__)
         if misfits[whole] < misfits[best] + PROVEN_BY:
             best = whole
-        proven = misfits[BOUNDLESS] >= misfits[best] + PROVEN_BY
+        proven = misfits[BOUNDLESS] >= misfits[best] + PROVEN_BY and misfits[best] <= POOR_FIT * steps
         return best.engine(self._cost(), proven)
 
     def _weighted(self) -> list[tuple[Run, float]]:

@@ -24,7 +24,7 @@ TOO_SHORT = 0.5
 TOO_LONG = 2.0
 """A step carries at most so many times the tokens that its time should pay for."""
 
-FULL = 0.9
+FULL = 0.99
 """A step with so much of its budget used is full."""
 
 EXPLAINED = 0.75
@@ -138,11 +138,13 @@ class Engine:
         spare_ns = TOO_LONG * max(beat.excess_ns, beat.clear_ns) - beat.used_ns
         return max(0, min(self.chunk(beat), self.cost.tokens_in(spare_ns)))
 
+    def fills(self, beat: Beat) -> bool:
+        """Whether known prompts leave a step no room for others."""
+        return bool(self.budget) and beat.used >= FULL * (self.budget - beat.decoders)
+
     def explains(self, beat: Beat) -> bool:
-        """Whether what is known to have ridden in a step leaves nothing for others."""
-        if not self.budget or not self.cost.known:
-            return False
-        return beat.used >= FULL * (self.budget - beat.decoders) or beat.used_ns >= EXPLAINED * beat.excess_ns
+        """Whether known prompts leave a step no room or no time for others."""
+        return self.fills(beat) or (self.cost.known and beat.used_ns >= EXPLAINED * beat.excess_ns)
 
 
 def place(beats: Sequence[Beat], last: int, prompt: Prompt, engine: Engine) -> int:

@@ -342,7 +342,7 @@ class PrefillTimeline:
             self._run_released += released
             self._run_released += [(each, beat) for each in self._gone if beat.start_ns < each.over_ns <= beat.end_ns]
             if self.engine.proven:
-                self._place_all(released)
+                self._place_all(released, self.engine)
             else:
                 self._unlearned += released
             beat.released.clear()
@@ -354,33 +354,36 @@ class PrefillTimeline:
         if self._run and self._scanned == len(self._beats) and not any(self._unplaced()):
             self._end_run()
 
-    def _place_all(self, released: list[tuple[Prompt, Beat]]) -> None:
+    def _place_all(self, released: list[tuple[Prompt, Beat]], engine: Engine) -> None:
         for beat in {id(beat): beat for _, beat in released if not beat.observed}.values():
-            self._part(beat, [prompt for prompt, its in released if its is beat])
+            self._part(beat, [prompt for prompt, its in released if its is beat], engine)
         for prompt, beat in released:
-            self._place(prompt, bisect_left(self._beats, beat.end_ns, key=_end))
+            self._place(prompt, bisect_left(self._beats, beat.end_ns, key=_end), engine)
 
-    def _part(self, beat: Beat, prompts: list[Prompt]) -> None:
+    def _part(self, beat: Beat, prompts: list[Prompt], engine: Engine) -> None:
         """Part a made-up step into as many as its prompts need; the last one may be less than full."""
-        budget = self.engine.budget
+        budget = engine.budget
         tokens = sum(prompt.uncached for prompt in prompts)
         steps = -(-tokens // budget) if budget else 1
+        if budget and engine.cost.known:
+            full_ns = beat.clear_ns + engine.cost.expect_ns(budget)
+            steps = min(steps, round((beat.end_ns - beat.start_ns) / full_ns))
         if steps < 2 or not beat.long:
             return
         waiting = any(each.sent_ns < beat.end_ns for each in self._unplaced() if each not in prompts)
-        full_ns = round((beat.end_ns - beat.start_ns) / (steps if waiting else tokens / budget))
+        step_ns = round((beat.end_ns - beat.start_ns) / (steps if waiting else max(steps - 1, tokens / budget)))
         index = bisect_left(self._beats, beat.end_ns, key=_end)
-        starts = [beat.start_ns + each * full_ns for each in range(steps)]
-        parts = [self._beat(start_ns, start_ns + full_ns, 0, observed=False) for start_ns in starts[:-1]]
+        starts = [beat.start_ns + each * step_ns for each in range(steps)]
+        parts = [self._beat(start_ns, start_ns + step_ns, 0, observed=False) for start_ns in starts[:-1]]
         beat.start_ns = starts[-1]
         self._beats[index:index] = parts
         self._scanned += len(parts)
 
-    def _place(self, prompt: Prompt, index: int) -> None:
+    def _place(self, prompt: Prompt, index: int, engine: Engine) -> None:
         if prompt.engine_start_ns is not None:
             start_ns = prompt.engine_start_ns
         else:
-            start_ns = self._beats[place(self._beats, index, prompt, self.engine)].start_ns
+            start_ns = self._beats[place(self._beats, index, prompt, engine)].start_ns
         assert prompt.first_ns is not None
         prefill_ns = min(prompt.first_ns - start_ns, prompt.first_ns - prompt.sent_ns)
         if prompt.engine_prefill_ns is not None:
@@ -395,7 +398,7 @@ class PrefillTimeline:
         self._closed_ns = self._run[-1].end_ns
         if self._run_released:
             self._learner.add(self._run, self._run_released)
-        self._place_all(self._unlearned)
+        self._place_all(self._unlearned, self._learner.engine_of_last_run)
         self._unlearned = []
         self._run_released = []
         self._run = []
@@ -416,7 +419,7 @@ class PrefillTimeline:
         if beat.told or not beat.long or beat.end_ns <= self._closed_ns:
             return True
         oldest = min((each.sent_ns for each in self._unplaced()), default=beat.end_ns)
-        if oldest > beat.start_ns or self.engine.explains(beat):
+        if oldest > beat.start_ns or self.engine.fills(beat):
             return True
         return beat.end_ns < now_ns - self._horizon_ns or undecided > self._max_steps
 
@@ -455,7 +458,7 @@ class PrefillTimeline:
 
     def _finish_all(self) -> None:
         """Make everything final as it is now."""
-        self._place_all(self._unlearned)
+        self._place_all(self._unlearned, self.engine)
         self._unlearned = []
         for beat in self._beats:
             self._emit(beat)

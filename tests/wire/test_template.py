@@ -29,6 +29,16 @@ def test_a_shape_is_what_surrounds_the_text() -> None:
     assert (facts.token_events, facts.chars_in_read) == (1, 5)
 
 
+def test_every_choice_has_a_shape_of_its_own() -> None:
+    template = learn(USUAL.replace(b'"index":0', b'"index":3'), probe)
+    assert isinstance(template, Constant)
+    assert template.choice == 3
+    answer = AnswerReader("chat_completions", "text/event-stream")
+    for index in (b"0", b"3", b"0", b"3"):
+        answer.feed(USUAL.replace(b'"index":0', b'"index":' + index))
+    assert {template.choice for template in answer._templates} == {0, 3}
+
+
 @pytest.mark.parametrize("text", [b"", b'a"b', b"a\\", b"a\nb", b"a\x00", b"\xff", b"\\x", b"\\ud800"])
 def test_what_is_no_text_is_left_to_the_long_way(text: bytes) -> None:
     template = learn(USUAL, probe)

@@ -10,13 +10,11 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from prefillwatch.wire import chat, completions, messages, responses
 from prefillwatch.wire.facts import AnswerFacts
 from prefillwatch.wire.inflate import Identity, InflateError, Inflater, inflater_for
 from prefillwatch.wire.sse import EventParser
-from prefillwatch.wire.template import Constant, Template, decode_string, learn
+from prefillwatch.wire.template import NO_STRING, Constant, Template, decode_string, learn
 from prefillwatch.wire.tolerant import UnreadableError
 
 #: A JSON answer beyond this is not read.
@@ -119,7 +117,7 @@ class AnswerReader(AnswerFacts):
             start = self._head_length
             try:
                 chars = len(decode_string(data[start - 1 : 1 - len(self._tail)]))
-            except msgspec.DecodeError:
+            except NO_STRING:
                 chars = 0
             if chars:
                 self.chars_in_read = chars

@@ -39,6 +39,7 @@ class AnswerFacts:
         "_continuous",
         "_events_in_read",
         "_given_tokens",
+        "_other_chars",
         "_prompt_tokens",
         "_total_tokens",
         "cached_tokens",
@@ -71,6 +72,7 @@ class AnswerFacts:
         self.others: dict[int, int] | None = None
         self.others_tokens: dict[int, int] | None = None
         self._events_in_read = 0
+        self._other_chars = 0  # of all reads
         self._prompt_tokens = 0
         self._total_tokens: int | None = None  # from usage that belongs to no choice
         self._choice_tokens: dict[int, int] = {}  # choice -> largest cumulative count
@@ -101,8 +103,8 @@ class AnswerFacts:
 
     def progress(self) -> tuple[Any, ...]:
         """The facts that grow with every token event."""
-        chars = self.chars_in_read
-        return self.token_events, chars, self.tokens_in_read, self.others, self._choice_tokens, self._total_tokens
+        read = (self.chars_in_read + self._other_chars, self.tokens_in_read, self.others, self.others_tokens)
+        return self.token_events, *read, self._choice_tokens, self._total_tokens
 
     def frame(self) -> tuple[Any, ...]:
         """The facts that stay the same while tokens come."""
@@ -125,6 +127,7 @@ class AnswerFacts:
             if self.others is None:
                 self.others = {}
             self.others[choice] = self.others.get(choice, 0) + 1
+            self._other_chars += chars
 
     def add_usage(
         self, prompt: int | None, completion: int | None, cached: int | None, choice: int | None = None

@@ -63,6 +63,7 @@ class UsageStripper:
     """Takes `usage` out of the chunks of a chat or completions stream and drops the chunk that has nothing else.
 
     All other bytes come out as they went in. An event is held until it is complete; what is not understood passes.
+    vLLM moves `system_fingerprint` from the last chunk with text to the one that is dropped; it is not put back.
     """
 
     __slots__ = ("_has_cr", "_held", "_passing", "_searched")

@@ -25,6 +25,8 @@ from prefillwatch.wire.facts import AnswerFacts
 Probe = Callable[[bytes], AnswerFacts]
 #: Decodes a JSON string, quotes included; raises on anything that is not exactly one.
 decode_string: Final = msgspec.json.Decoder(str).decode
+#: What `decode_string` raises.
+NO_STRING: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 _TEXT: Final = re.compile(
     rb'"(?:content|reasoning|reasoning_content|text|delta|thinking|partial_json|arguments|refusal)":[ ]?'
@@ -66,7 +68,7 @@ class Constant:
             return -1
         try:
             text = decode_string(data[text_start - 1 : text_end + 1])
-        except msgspec.DecodeError:
+        except NO_STRING:
             return -1
         facts.add_tokens(self.choice, len(text))
         return text_end + self.tail_length
@@ -101,7 +103,7 @@ class Counting:
             if name == b"text":
                 try:
                     chars = len(decode_string(data[position - 1 : end + 1]))
-                except msgspec.DecodeError:
+                except NO_STRING:
                     return -1
             else:
                 digits = data[position:end]

@@ -182,6 +182,12 @@ def test_other_content_types_pass_unread(content_type: str) -> None:
     assert (answer.token_events, answer.unparsed) == (0, {})
 
 
+def test_what_is_not_read_is_not_inflated() -> None:
+    answer = AnswerReader("chat_completions", "image/png", "gzip")
+    answer.feed(b"no gzip")
+    assert answer.unparsed == {}
+
+
 def test_other_endpoints_pass_unread() -> None:
     answer = AnswerReader("other", SSE)
     assert answer.feed(chunk("a")) == 0

@@ -83,7 +83,7 @@ class AnswerReader(AnswerFacts):
         self._document_size = 0
         self._unparsed: dict[str, int] = {}
         self._inflater: Inflater | None = None
-        if content_encoding:
+        if content_encoding and (self._read_event is not None or self._read_document is not None):
             self._announce(content_encoding)
         self._lessons = _MAX_LESSONS if templates else 0
         self._templates: list[Template] = []
@@ -107,9 +107,7 @@ class AnswerReader(AnswerFacts):
     def unparsed(self) -> dict[str, int]:
         """What could not be read, by reason: `too_long`, `json`, `utf8`, `encoding`, `hole`."""
         given_up = self._parser.given_up
-        return (
-            self._unparsed | {"too_long": self._unparsed.get("too_long", 0) + given_up} if given_up else self._unparsed
-        )
+        return {**self._unparsed, "too_long": given_up} if given_up else self._unparsed
 
     def feed(self, data: bytes) -> int:
         """Take the body bytes of one read; the number of token events of choice 0 that it completed."""

@@ -21,7 +21,7 @@ class Peer:
         self.socket.settimeout(PATIENCE_S)
         if opened.family != socket.AF_UNIX:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._read = b""
+        self._read = bytearray()
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -41,19 +41,23 @@ class Peer:
     def until(self, end: bytes) -> bytes:
         """Bytes up to and with ``end``."""
         while end not in self._read:
-            data = self.socket.recv(65536)
-            assert data, f"the connection ended after {self._read!r}"
-            self._read += data
+            self._receive()
         found = self._read.index(end) + len(end)
-        taken, self._read = self._read[:found], self._read[found:]
-        return taken
+        return self._take(found)
 
     def exactly(self, size: int) -> bytes:
         while len(self._read) < size:
-            data = self.socket.recv(65536)
-            assert data, f"the connection ended after {self._read!r}"
-            self._read += data
-        taken, self._read = self._read[:size], self._read[size:]
+            self._receive()
+        return self._take(size)
+
+    def _receive(self) -> None:
+        data = self.socket.recv(1 << 20)
+        assert data, f"the connection ended after {bytes(self._read[-1000:])!r}"
+        self._read += data
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._read[:size])
+        del self._read[:size]
         return taken
 
     def head(self) -> bytes:
@@ -61,8 +65,7 @@ class Peer:
 
     def rest(self) -> bytes:
         """Everything up to a clean end; raises ConnectionResetError for a reset."""
-        parts = [self._read]
-        self._read = b""
+        parts = [self._take(len(self._read))]
         while data := self.socket.recv(65536):
             parts.append(data)
         return b"".join(parts)
@@ -157,7 +160,11 @@ def connect(port: int, *, receive_buffer: int = 0) -> Peer:
     if receive_buffer:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     opened.settimeout(PATIENCE_S)
-    opened.connect(("127.0.0.1", port))
+    try:
+        opened.connect(("127.0.0.1", port))
+    except OSError:
+        opened.close()
+        raise
     return Peer(opened)
 
 

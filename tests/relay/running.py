@@ -97,6 +97,8 @@ class RunningRelay:
         if not tapped:
             ours.close()
         self.relay = Relay(settings)
+        self.faults: list[Exception] = []
+        self.relay.reactor._on_crash = lambda _, error: self.faults.append(error)
         self._thread = threading.Thread(target=self._run, name="relay")
         self._thread.start()
         self._peers: list[Peer] = []
@@ -134,6 +136,7 @@ class RunningRelay:
             self.call(self.relay.drain)  # twice: at once
         self.join()
         self.relay.reactor.release()
+        assert self.faults == []
 
 
 class RelayProcess:

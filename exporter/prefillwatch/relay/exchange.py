@@ -288,22 +288,20 @@ class Exchange:
     def _take_heads(self, now: int) -> None:
         """Interim heads and the final one, as far as they are there."""
         head = self._head
-        while self._answer is None and not self.done:
-            end = end_of_head(head, self._head_searched)
-            if end < 0:
-                self._head_searched = len(head)
-                if len(head) > MAX_RESPONSE_HEAD:
-                    raise HeadError(502, answers.HEAD_TOO_LARGE, "Upstream's response head is too large.")
-                return
+        while (end := end_of_head(head, self._head_searched)) >= 0:
             response = parse_response(bytes(memoryview(head)[:end]))
-            rest = bytes(memoryview(head)[end:])
             self._head_searched = 0
-            if response.status < 200:
-                del head[:end]
-                self._pass_interim(response)
-            else:
+            if response.status >= 200:
                 self._head = bytearray()
-                self._take_response(response, rest, now)
+                self._take_response(response, bytes(memoryview(head)[end:]), now)
+                return
+            del head[:end]
+            self._pass_interim(response)
+            if self.done:
+                return
+        self._head_searched = len(head)
+        if len(head) > MAX_RESPONSE_HEAD:
+            raise HeadError(502, answers.HEAD_TOO_LARGE, "Upstream's response head is too large.")
 
     def _pass_interim(self, response: Response) -> None:
         if response.status == 101:

@@ -1,0 +1,145 @@
+"""Slow readers and slow upstreams: bounded memory, and other streams go on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, eventually, post
+from tests.relay.running import RelayProcess, RunningRelay
+
+from prefillwatch.wire.tap import Finish, Kind
+
+MIB = 2**20
+
+
+def test_reading_from_upstream_pauses_while_the_client_takes_nothing(
+    relay: RunningRelay, upstream: ScriptedUpstream
+) -> None:
+    client = relay.connect(receive_buffer=65536)
+    client.send(post())
+    server = upstream.accept()
+    server.head()
+    server.exactly(15)
+    server.send(STREAM_HEAD)
+    piece = chunk(b"data: " + b"x" * 60_000 + b"\n\n")
+    taken = server.send_until_blocked(piece)
+    assert taken < 64 * MIB  # the kernel's buffers and one read of ours
+    relay.tap.wait(Kind.BLOCKED)
+    (connection,) = relay.relay.clients
+    assert connection.unsent is not None
+    assert len(connection.unsent) <= 256 * 1024
+
+    missing = -taken % len(piece)
+    rest = threading.Thread(target=server.send, args=(piece[len(piece) - missing :] + LAST_CHUNK,))
+    rest.start()
+    sent = STREAM_HEAD + piece * ((taken + missing) // len(piece)) + LAST_CHUNK
+    assert client.exactly(len(sent)) == sent
+    rest.join()
+    assert relay.tap.end().finish is Finish.COMPLETE
+    blocked, unblocked = relay.tap.wait(Kind.BLOCKED), relay.tap.wait(Kind.UNBLOCKED)
+    assert len(blocked) == len(unblocked)
+    assert all(start[0] < end[0] for start, end in zip(blocked, unblocked, strict=True))
+
+
+def test_a_blocked_client_that_leaves_is_noticed(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    client = relay.connect(receive_buffer=4096)
+    client.send(post())
+    server = upstream.accept()
+    server.head()
+    server.exactly(15)
+    server.send(STREAM_HEAD)
+    server.send_until_blocked(chunk(b"data: " + b"x" * 60_000 + b"\n\n"))
+    relay.tap.wait(Kind.BLOCKED)
+    client.close()
+    assert server.end() == "reset"
+    assert relay.tap.end().finish is Finish.CLIENT_CLOSED
+
+
+def test_an_upstream_that_ends_while_the_client_is_blocked(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    client = relay.connect(receive_buffer=4096)
+    client.send(post())
+    server = upstream.accept()
+    server.head()
+    server.exactly(15)
+    body = b"x" * (4 * MIB)
+    sender = threading.Thread(target=_send_and_close, args=(server, STREAM_HEAD + chunk(body) + LAST_CHUNK))
+    sender.start()
+    relay.tap.wait(Kind.BLOCKED)
+    assert client.exactly(len(STREAM_HEAD + chunk(body))) == STREAM_HEAD + chunk(body)
+    assert client.until(LAST_CHUNK) == LAST_CHUNK
+    sender.join()
+    assert relay.tap.end().finish is Finish.COMPLETE
+
+
+def _send_and_close(server: Peer, data: bytes) -> None:
+    server.send(data)
+    server.close()
+
+
+def test_other_streams_go_on_beside_a_blocked_one(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    slow = relay.connect(receive_buffer=4096)
+    slow.send(post())
+    flooding = upstream.accept()
+    flooding.head()
+    flooding.exactly(15)
+    flooding.send(STREAM_HEAD)
+    flooding.send_until_blocked(chunk(b"x" * 60_000))
+
+    client = relay.connect()
+    client.send(post())
+    server = upstream.accept()
+    server.head()
+    server.send(STREAM_HEAD)
+    client.head()
+    for number in range(50):
+        server.send(chunk(event(number)))
+        assert client.exactly(len(chunk(event(number)))) == chunk(event(number))
+
+
+def test_a_slow_reader_of_200_megabytes_costs_no_memory(
+    start_process: Callable[..., RelayProcess], upstream: ScriptedUpstream
+) -> None:
+    relay = start_process()
+    relay.tap.stats()
+    before = relay.resident_bytes()
+    client = relay.connect(receive_buffer=65536)
+    client.send(post())
+    server = upstream.accept()
+    server.head()
+    server.exactly(15)
+    piece = b"x" * MIB  # event-stream without a single line end
+    sender = threading.Thread(target=_send_many, args=(server, STREAM_HEAD, chunk(piece), 200))
+    sender.start()
+    client.head()
+    peak = 0
+    for _ in range(200):
+        assert client.exactly(len(chunk(piece))) == chunk(piece)
+        peak = max(peak, relay.resident_bytes())
+        relay.tap.read()
+        relay.tap.records.clear()
+    assert client.exactly(5) == LAST_CHUNK
+    sender.join()
+    assert peak - before < 30 * MIB  # the queue of the tap may hold 16 of them
+
+
+def _send_many(server: Peer, head: bytes, piece: bytes, times: int) -> None:
+    server.send(head)
+    for _ in range(times):
+        server.send(piece)
+    server.send(LAST_CHUNK)
+
+
+def test_an_upstream_that_takes_the_request_slowly(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    body = bytes(range(256)) * (32 * 4096)  # 32 MiB
+    client = relay.connect()
+    client.send(post(body=body))
+    server = upstream.accept()
+    assert eventually(lambda: relay.relay.dialer.open == 1)
+    server.head()
+    assert "SENT" not in relay.tap.story()
+    assert server.exactly(len(body)) == body
+    server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    client.head()
+    assert relay.tap.end().finish is Finish.COMPLETE
+    assert "SENT" in relay.tap.story()

@@ -1,0 +1,250 @@
+"""TLS on both sides, and unix sockets."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, eventually, get, post
+from tests.relay.running import RunningRelay
+
+from prefillwatch.wire.tap import Finish, Kind
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Key and self-signed certificate for 127.0.0.1 in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "relay test")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + certificate.public_bytes(serialization.Encoding.PEM)
+    )
+    return path
+
+
+def secured(client: Peer, pem: Path) -> Peer:
+    context = ssl.create_default_context(cafile=str(pem))
+    return Peer(context.wrap_socket(client.socket, server_hostname="127.0.0.1", suppress_ragged_eofs=False))
+
+
+def server_context(pem: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    return context
+
+
+def test_clients_over_tls(start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path) -> None:
+    relay = start(tls_cert=str(pem), tls_key=str(pem))
+    with closing(secured(relay.connect(), pem)) as client:
+        for _ in range(2):
+            client.send(post(body=b"x" * 100_000))
+            server = upstream.peers[0] if upstream.peers else upstream.accept()
+            server.head()
+            assert server.exactly(100_000) == b"x" * 100_000
+            server.send(STREAM_HEAD + chunk(event(1)))
+            assert client.until(chunk(event(1))) == STREAM_HEAD + chunk(event(1))
+            server.send(chunk(b"y" * 500_000) + LAST_CHUNK)
+            assert client.until(LAST_CHUNK) == chunk(b"y" * 500_000) + LAST_CHUNK
+        client.send(get(headers=b"Connection: close\r\n"))
+        server.head()
+        server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        assert client.rest().endswith(b"ok")  # ended by close_notify: anything else would raise
+    assert relay.tap.end(3).finish is Finish.COMPLETE
+    assert relay.tap.payload() == event(1) + b"y" * 500_000
+    assert eventually(lambda: not relay.relay.clients)
+
+
+def test_a_tls_client_that_leaves(start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path) -> None:
+    relay = start(tls_cert=str(pem), tls_key=str(pem))
+    client = secured(relay.connect(), pem)
+    client.send(post())
+    server = upstream.accept()
+    server.head()
+    server.exactly(15)
+    server.send(STREAM_HEAD + chunk(event(1)))
+    client.until(chunk(event(1)))
+    client.close()
+    assert server.end() == "reset"
+    assert relay.tap.end().finish is Finish.CLIENT_CLOSED
+
+
+def test_a_tls_client_that_says_goodbye_but_stays_connected(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path
+) -> None:
+    relay = start(tls_cert=str(pem), tls_key=str(pem))
+    with closing(secured(relay.connect(), pem)) as client:
+        client.send(post())
+        server = upstream.accept()
+        server.head()
+        server.exactly(15)
+        assert isinstance(client.socket, ssl.SSLSocket)
+        with pytest.raises(ssl.SSLError):  # we do not answer it, we hang up
+            client.socket.unwrap()
+        assert server.end() == "reset"
+
+
+def test_a_truncated_answer_has_no_goodbye(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path
+) -> None:
+    relay = start(tls_cert=str(pem), tls_key=str(pem))
+    with closing(secured(relay.connect(), pem)) as client:
+        client.send(post())
+        server = upstream.accept()
+        server.head()
+        server.exactly(15)
+        server.send(STREAM_HEAD + chunk(event(1)))
+        client.until(chunk(event(1)))
+        server.close()
+        with pytest.raises((ssl.SSLEOFError, ConnectionResetError)):
+            client.rest()
+
+
+def test_back_pressure_reaches_through_tls(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path
+) -> None:
+    relay = start(tls_cert=str(pem), tls_key=str(pem))
+    with closing(secured(relay.connect(receive_buffer=65536), pem)) as client:
+        client.send(post())
+        server = upstream.accept()
+        server.head()
+        server.exactly(15)
+        server.send(STREAM_HEAD)
+        piece = chunk(b"x" * 60_000)
+        taken = server.send_until_blocked(piece)
+        relay.tap.wait(Kind.BLOCKED)
+        server.socket.settimeout(0.01)
+        assert (
+            client.exactly(len(STREAM_HEAD) + taken)
+            == (STREAM_HEAD + piece * (taken // len(piece) + 1))[: len(STREAM_HEAD) + taken]
+        )
+
+
+def test_who_does_not_speak_tls_is_turned_away(start: Callable[..., RunningRelay], pem: Path) -> None:
+    relay = start(tls_cert=str(pem), tls_key=str(pem), request_timeout_s=0.2)
+    client = relay.connect()
+    client.send(get())
+    client.end()
+    silent = relay.connect()
+    assert silent.end() == "closed"
+    assert relay.in_flight == 0
+
+
+def test_upstream_over_tls(start: Callable[..., RunningRelay], pem: Path) -> None:
+    with closing(ScriptedUpstream.on_tcp(server_context(pem))) as upstream:
+        relay = start(upstream.url, upstream_ca=str(pem))
+        client = relay.connect()
+        for number in range(2):
+            client.send(post())
+            server = upstream.peers[0] if number else upstream.accept()
+            assert b"\r\nHost: 127.0.0.1:%d\r\n" % upstream.port in server.head()  # its own name, not ours
+            server.exactly(15)
+            burst = b"".join(chunk(event(number)) for number in range(2000))
+            server.send(STREAM_HEAD + burst + LAST_CHUNK)
+            assert client.until(LAST_CHUNK) == STREAM_HEAD + burst + LAST_CHUNK
+        assert relay.tap.end(2).finish is Finish.COMPLETE
+        assert relay.tap.payload() == b"".join(map(event, range(2000)))
+
+
+def test_the_host_can_be_kept_for_a_tls_upstream(start: Callable[..., RunningRelay], pem: Path) -> None:
+    with closing(ScriptedUpstream.on_tcp(server_context(pem))) as upstream:
+        relay = start(upstream.url, upstream_ca=str(pem), preserve_host=True)
+        relay.connect().send(get())
+        assert b"\r\nHost: relay\r\n" in upstream.accept().head()
+
+
+def test_an_upstream_whose_certificate_is_not_trusted(start: Callable[..., RunningRelay], pem: Path) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    with closing(listener):
+        relay = start(f"https://127.0.0.1:{listener.getsockname()[1]}")
+        client = relay.connect()
+        client.send(get())
+        opened, _ = listener.accept()
+        with closing(opened), pytest.raises(ssl.SSLError):
+            server_context(pem).wrap_socket(opened, server_side=True)
+        assert client.head().startswith(b"HTTP/1.1 502 ")
+        assert relay.tap.end().reason == "tls"
+
+
+def test_verification_can_be_switched_off(start: Callable[..., RunningRelay], pem: Path) -> None:
+    with closing(ScriptedUpstream.on_tcp(server_context(pem))) as upstream:
+        relay = start(upstream.url, upstream_insecure=True)
+        relay.connect().send(get())
+        assert upstream.accept().head().startswith(b"GET /health ")
+
+
+def test_a_tls_upstream_that_breaks_off_without_goodbye(start: Callable[..., RunningRelay], pem: Path) -> None:
+    with closing(ScriptedUpstream.on_tcp(server_context(pem))) as upstream:
+        relay = start(upstream.url, upstream_insecure=True)
+        client = relay.connect()
+        client.send(get())
+        server = upstream.accept()
+        server.head()
+        server.send(b"HTTP/1.1 200 OK\r\n\r\nfirst half")
+        client.until(b"first half")
+        server.socket.shutdown(socket.SHUT_RDWR)
+        assert client.end() == "reset"  # an attacker could have cut it
+        assert relay.tap.end().finish is Finish.UPSTREAM_TRUNCATED
+
+
+@pytest.mark.parametrize("form", ["unix:{}", "unix://{}", "http+unix://{quoted}"])
+def test_upstream_on_a_unix_socket(start: Callable[..., RunningRelay], tmp_path: Path, form: str) -> None:
+    path = tmp_path / "vllm.sock"
+    with closing(ScriptedUpstream.on_unix(str(path))) as upstream:
+        relay = start(form.format(path, quoted=str(path).replace("/", "%2F")))
+        client = relay.connect()
+        client.send(post())
+        server = upstream.accept()
+        assert server.head().startswith(b"POST /v1/chat/completions HTTP/1.1\r\nHost: relay\r\n")
+        server.exactly(15)
+        server.send(STREAM_HEAD + chunk(event(1)))
+        assert client.until(chunk(event(1))) == STREAM_HEAD + chunk(event(1))
+        client.close()
+        assert server.rest() == b""
+        assert relay.tap.end().finish is Finish.CLIENT_CLOSED
+
+
+def test_a_unix_socket_that_is_not_there_or_too_full(start: Callable[..., RunningRelay], tmp_path: Path) -> None:
+    relay = start(f"unix:{tmp_path}/none.sock")
+    client = relay.connect()
+    client.send(get())
+    assert client.head().startswith(b"HTTP/1.1 502 ")
+
+    full = socket.socket(socket.AF_UNIX)
+    with closing(full):
+        full.bind(str(tmp_path / "full.sock"))
+        full.listen(0)
+        relay = start(f"unix:{tmp_path}/full.sock", connect_timeout_s=5)
+        first, second = relay.connect(), relay.connect()
+        first.send(get())
+        relay.tap.wait(Kind.SENT)
+        second.send(get())
+        assert second.is_silent(0.05)
+        accepted = [Peer(full.accept()[0]), Peer(full.accept()[0])]  # the second got in as soon as there was room
+        for peer in accepted:
+            assert peer.head() == get()
+            peer.close()

@@ -168,6 +168,9 @@ class RelayProcess:
         self._peers.append(peer)
         return peer
 
+    def forget_peers(self) -> None:
+        self._peers.clear()
+
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 

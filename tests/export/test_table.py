@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prefillwatch.export import table
+from prefillwatch.export.bounds import STEP_BUCKETS, STEP_EDGES
 from prefillwatch.export.spec import Kind, Label, Spec, series_per_model, window_name
 
 # What vLLM uses for its own gaps between tokens, so that both can be laid over each other.
@@ -132,7 +133,7 @@ def test_first_token_bounds_reach_twenty_minutes() -> None:
 
 
 def test_a_step_of_exactly_the_usual_budget_is_in_the_bucket_that_ends_there() -> None:
-    assert len(table.STEP_BUCKETS) == len(table.STEP_EDGES) + 1
+    assert len(STEP_BUCKETS) == len(STEP_EDGES) + 1
 
 
 @pytest.mark.parametrize(

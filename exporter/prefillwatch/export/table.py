@@ -10,14 +10,12 @@ from prefillwatch.analysis.concurrency import LEVEL_LABELS
 from prefillwatch.analysis.lifecycle import OUTCOMES
 from prefillwatch.analysis.prompts import PromptBuckets
 from prefillwatch.analysis.settings import DEFAULT_PROMPT_EDGES, DEFAULT_WINDOWS_S
+from prefillwatch.export.bounds import GAP_BOUNDS, STEP_BOUNDS, STEP_BUCKETS
 from prefillwatch.export.spec import Kind, Label, Spec, window_name
 from prefillwatch.relay.lag import BOUNDS
 from prefillwatch.wire.routes import ENDPOINTS
 
 _PROMPT_BUCKETS = PromptBuckets(DEFAULT_PROMPT_EDGES)
-#: Upper bounds, inclusive, of all but the last of STEP_BUCKETS; a step without prefill work is the first.
-STEP_EDGES = (0, 512, 2048, 8192)
-STEP_BUCKETS = ("none", "1-512", "512-2k", "2k-8k", "8k+")
 
 MODEL = Label("model")
 PROMPT = Label("prompt_bucket", _PROMPT_BUCKETS.labels)
@@ -37,19 +35,12 @@ RELAY = Label("relay")
 PROCESS = Label("process")
 GPU = Label("gpu")
 
-# vLLM's own edges from 10 ms to 80 s, so that both can be laid over each other; finer below, where a fast model lives,
-# and between them where the edges are more than 1.5 apart and freezes are common.
-GAP_BOUNDS = (
-    *(0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3),
-    *(0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 120.0),
-)
 FIRST_TOKEN_BOUNDS = (
     *(0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0),
     *(320.0, 640.0, 1200.0),
 )
-# Parts of a first token's time, steps: coarser, since each is kept per bucket of tokens and the series are budgeted.
+# Parts of a first token's time: coarser, since each is kept per bucket of tokens and the series are budgeted.
 PART_BOUNDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 80.0, 320.0, 1200.0)
-STEP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0, 30.0)
 PER_TOKEN_BOUNDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0),
     *(40.0,),

@@ -10,6 +10,7 @@ from prefillwatch.analysis.models import ModelNames
 from prefillwatch.analysis.prompts import PromptBuckets
 from prefillwatch.analysis.sink import FloatArray, IntArray
 from prefillwatch.export import table
+from prefillwatch.export.bounds import STEP_BUCKETS, STEP_EDGES
 from prefillwatch.export.registry import Registry
 
 
@@ -67,9 +68,9 @@ class Publisher:
         self._cached_tokens.add(labels, cached)
 
     def steps(self, model: int, prefill_tokens: IntArray, seconds: FloatArray) -> None:
-        bucket = np.searchsorted(table.STEP_EDGES, prefill_tokens, side="left")
+        bucket = np.searchsorted(STEP_EDGES, prefill_tokens, side="left")
         for number in np.unique(bucket).tolist():
-            self._steps.observe_many((self._model(model), table.STEP_BUCKETS[number]), seconds[bucket == number])
+            self._steps.observe_many((self._model(model), STEP_BUCKETS[number]), seconds[bucket == number])
 
     def finished(self, model: int, endpoint: str, outcome: str) -> None:
         self._requests.add((self._model(model), endpoint, outcome))

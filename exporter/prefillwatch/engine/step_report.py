@@ -1,0 +1,67 @@
+"""What the plugin inside vLLM tells a sidecar about the engine's steps: JSON packets over a unix SOCK_SEQPACKET socket.
+
+Plugin and sidecar may be of different versions: unknown fields are ignored, missing ones have defaults, and -1 stands
+for what the version of vLLM does not tell. No prompts and no answers; request ids only to match requests by.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+#: Where the plugin looks for the sidecar's socket.
+SOCKET_ENV: Final = "PREFILLWATCH_SOCKET"
+MAX_PACKET_BYTES: Final = 1 << 17
+
+
+class FinishedRequest(msgspec.Struct, array_like=True):
+    """A request whose answer ended with this step, by the engine's own clock. Times in seconds."""
+
+    request_id: str  # as in the answer; vLLM makes it from X-Request-Id and the name of the endpoint
+    queued_s: float  # in the scheduler's queue only; requests also wait before it
+    prefill_s: float  # scheduled for the first time until first token
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    preemptions: int = 0
+
+
+class StepReport(msgspec.Struct, omit_defaults=True):
+    """What one API server was told of one engine step. Times are of the monotonic clock of the machine."""
+
+    engine: int
+    end_ns: int  # when its output was ready, as near as can be told
+    taken_ns: int  # when the API server took the output in
+    duration_ns: int = 0  # since the step before; 0: unknown
+    is_step: bool = True  # False: another API server tells the step itself, this is only about our own requests
+    prefill_tokens: int = -1
+    prefill_requests: int = -1
+    decode_requests: int = -1
+    decode_tokens: int = -1  # more than one per request: speculation, or a preempted request computed again
+    gaps: list[tuple[float, int]] = []  # seconds since the token before, and of how many requests
+    first_tokens: int = 0
+    running: int = -1
+    waiting: int = -1
+    kv_usage: float = -1.0
+    preemptions: int = 0
+    finished: list[FinishedRequest] = []
+
+
+class Packet(msgspec.Struct, omit_defaults=True):
+    """Some steps in order. ``dropped`` is the number of steps that this process could not tell so far."""
+
+    steps: list[StepReport]
+    dropped: int = 0
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Packet)
+
+
+def encode(packet: Packet) -> bytes:
+    return _encoder.encode(packet)
+
+
+def decode(data: bytes) -> Packet:
+    """Raises msgspec.DecodeError when the bytes are no packet."""
+    return _decoder.decode(data)

@@ -79,9 +79,7 @@ class StepReader:
             gaps=list(Counter(gaps).items()),
             first_tokens=len(getattr(iteration, "time_to_first_tokens_iter", None) or ()),
             preemptions=max(0, _count(iteration, "num_preempted_reqs")),
-            finished=[
-                _finished(each) for each in (getattr(iteration, "finished_requests", None) or ())[:_MOST_FINISHED]
-            ],
+            finished=_finished(getattr(iteration, "finished_requests", None) or ()),
         )
 
     def _ended(self, taken_ns: int, duration_ns: int) -> int:

@@ -5,8 +5,9 @@
     python -m tests.bench --sides floor,nginx,prefillwatch --rounds 5 --figures load
 
 Sides are measured in turn, round after round (A B C A B C), and medians over the rounds are reported, so that a slow
-minute of the machine hits all of them. The proxy under test has core 0, the load has core 1 and goes before everything
-else there. Figures:
+minute of the machine hits all of them. The proxy under test has core 0, the load has core 1, and where the kernel
+allows it (as root) both go before everything else on their core, real-time; our observer is ordinary work on core 1.
+Figures:
 
     load      CPU (user and system) per relayed token, and the age of tokens on arrival, at 256 streams of 40 tokens/s;
               "added" is the age less that of the direct path in the same run. Our /metrics is scraped every second.

@@ -68,7 +68,7 @@ def pace(side: Side) -> dict[str, int]:
 @contextlib.contextmanager
 def client(side: Side, load: Load) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        load.arguments(side.port), stdout=subprocess.PIPE, text=True, preexec_fn=lambda: prefer_on(LOAD_CORE)
+        load.arguments(side.port), stdout=subprocess.PIPE, text=True, preexec_fn=lambda: go_first_on(LOAD_CORE)
     )
     try:
         yield process
@@ -78,10 +78,9 @@ def client(side: Side, load: Load) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
-def prefer_on(core: int) -> None:
+def go_first_on(core: int) -> None:
     os.sched_setaffinity(0, {core})
-    with contextlib.suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    procstat.go_first(os.getpid())
 
 
 def expect(process: subprocess.Popen[str], side: Side, word: str) -> None:

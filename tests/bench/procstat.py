@@ -44,8 +44,22 @@ def _status_kib(pid: int, field: str) -> int:
     return 0
 
 
+def go_first(pid: int) -> None:
+    """Let every thread that `pid` has now go before all ordinary work on its core; threads made later inherit it.
+
+    What else happens on the machine then hardly shows in the figures. Without the right to do so, nothing is changed.
+    """
+    for task in _tasks(pid):
+        with contextlib.suppress(PermissionError, ProcessLookupError):
+            os.sched_setscheduler(task, os.SCHED_RR, os.sched_param(1))
+
+
 def pin(pid: int, core: int) -> None:
     """Bind every thread that `pid` has now to one core; threads made later inherit it."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for task in _tasks(pid):
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(int(task.name), {core})
+            os.sched_setaffinity(task, {core})
+
+
+def _tasks(pid: int) -> list[int]:
+    return [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]

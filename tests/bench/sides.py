@@ -36,6 +36,11 @@ class Side:
     admin: str | None = None
     parts: dict[str, list[int]] = field(default_factory=dict)
 
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
     def main_pids(self) -> list[int]:
         return next(iter(self.parts.values()), [])
 
@@ -228,17 +233,12 @@ def running(names: Sequence[str]) -> Iterator[list[Side]]:
         directory = Path(made)
         upstream = start_upstream(directory)
         stack.callback(upstream.stop)
-        prefer(upstream)
+        procstat.go_first(upstream.pid)
         sides = []
         for name in names:
             side = STARTERS[name](upstream.port, directory)
             stack.callback(side.stop)
+            for pid in side.main_pids():
+                procstat.go_first(pid)
             sides.append(side)
         yield sides
-
-
-def prefer(side: Side) -> None:
-    """Let the load go first on its core: it stands for other machines, which share nothing with us."""
-    assert side.process is not None
-    with contextlib.suppress(PermissionError):
-        os.sched_setscheduler(side.process.pid, os.SCHED_RR, os.sched_param(1))

@@ -26,20 +26,27 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
+def sidecar(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
+    log = tmp_path_factory.mktemp("sidecar") / "serve.log"
+    with Sidecar(log, ("serve", f"--upstream={engine.url}")) as sidecar:
+        yield sidecar
+
+
+@pytest.fixture(scope="module")
 def tee(engine: Engine) -> Iterator[Tee]:
-    """Between the sidecars and vLLM; keeps what vLLM sent."""
+    """Between a sidecar and vLLM; keeps what vLLM sent."""
     with Tee(engine.port) as tee:
         yield tee
 
 
-@pytest.fixture(scope="session")
-def sidecar(tee: Tee, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
-    log = tmp_path_factory.mktemp("sidecar") / "serve.log"
+@pytest.fixture(scope="module")
+def teed_sidecar(tee: Tee, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
+    log = tmp_path_factory.mktemp("teed") / "serve.log"
     with Sidecar(log, ("serve", f"--upstream={tee.url}")) as sidecar:
         yield sidecar
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def injecting_sidecar(tee: Tee, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     log = tmp_path_factory.mktemp("injecting") / "serve.log"
     with Sidecar(log, ("serve", f"--upstream={tee.url}", "--usage=inject")) as sidecar:

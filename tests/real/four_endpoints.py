@@ -20,7 +20,10 @@ PATHS = {
 ENDPOINTS = tuple(PATHS)
 
 # What differs between two answers to the same request: ids that vLLM draws, and times.
-_VOLATILE = re.compile(rb'("(?:created|created_at|completed_at)":)\s*\d+|\b((?:resp|msg|rs)_)[0-9a-f]{8,}')
+_VOLATILE = re.compile(
+    rb'("(?:created|created_at|completed_at)":)\s*\d+|\b((?:resp|msg|rs)_)[0-9a-f]{8,}|\b((?:chatcmpl|cmpl)-)\w+'
+)
+NOTHING = re.compile(rb"(?!)")
 
 
 def request(endpoint: str, *, stream: bool, text: str = TEXT, tokens: int = TOKENS, **more: Any) -> dict[str, Any]:
@@ -36,9 +39,9 @@ def request(endpoint: str, *, stream: bool, text: str = TEXT, tokens: int = TOKE
     return body | by_endpoint[endpoint] | more
 
 
-def normalised(body: bytes) -> bytes:
-    """The body with drawn ids and times replaced, everything else byte for byte."""
-    return _VOLATILE.sub(lambda found: (found[1] or found[2]) + b"#", body)
+def normalised(body: bytes, but: re.Pattern[bytes] = NOTHING) -> bytes:
+    """The body with drawn ids and times replaced and what `but` matches left out, everything else byte for byte."""
+    return _VOLATILE.sub(lambda found: (found[1] or found[2] or found[3]) + b"#", but.sub(b"", body))
 
 
 def usage(answer: Answer, stream: bool) -> tuple[int, int, int]:

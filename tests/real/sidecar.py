@@ -166,4 +166,4 @@ class Metrics:
             if name == f"{histogram}_bucket" and labels.items() <= set(have):
                 bound = float(dict(have)["le"])
                 found[bound] = found.get(bound, 0.0) + value
-        return True
+        return found

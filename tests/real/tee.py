@@ -21,11 +21,12 @@ class Tee:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()
-        server = asyncio.run_coroutine_threadsafe(self._listen(), self.loop).result(10)
-        self.port = server.sockets[0].getsockname()[1]
+        self.server = asyncio.run_coroutine_threadsafe(self._listen(), self.loop).result(10)
+        self.port = self.server.sockets[0].getsockname()[1]
         return self
 
     def __exit__(self, *exc: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self.loop).result(10)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(10)
         self.loop.close()
@@ -46,13 +47,24 @@ class Tee:
     async def _listen(self) -> asyncio.Server:
         return await asyncio.start_server(self._forward, "127.0.0.1", 0)
 
+    async def _close(self) -> None:
+        self.server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         kept = Exchange()
         self.connections.append(kept)
         upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self.upstream_port)
         up = asyncio.create_task(self._pump(reader, upstream_writer, kept.note_sent))
         down = asyncio.create_task(self._pump(upstream_reader, writer, kept.note_read))
-        await asyncio.wait((up, down))
+        try:
+            await asyncio.gather(up, down)
+        finally:
+            writer.close()
+            upstream_writer.close()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, note) -> None:  # type: ignore[no-untyped-def]
         try:

@@ -21,7 +21,7 @@ from tests.bench.programs import ROOT, BenchError, need, program
 
 PROXY_CORE, LOAD_CORE = 0, 1
 START_LIMIT_SECONDS = 30.0
-ROUTER_VENV = Path(os.environ.get("PREFILLWATCH_BENCH_VENV", ROOT / ".venv-bench"))
+ROUTER_VENV = Path(os.environ.get("PWTEST_BENCH_VENV", ROOT / ".venv-bench"))
 MAX_CONNECTIONS = 8192
 
 

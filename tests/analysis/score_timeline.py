@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -66,7 +67,7 @@ def stalls_of(seen: Seen, clear_ns: int) -> list[Stall]:
     ]
     cost_ns = sorted(costs)[len(costs) // 2] if costs else 0.0
     for reads in seen.reads.values():
-        for (start_ns, before), (end_ns, by) in zip(reads, reads[1:], strict=False):
+        for (start_ns, before), (end_ns, by) in pairwise(reads):
             gap_ns = end_ns - start_ns
             if gap_ns >= 1000 * MS or (gap_ns >= 100 * MS and gap_ns >= 4 * clear_ns):
                 found.append(stall(seen, start_ns, end_ns, before, by, clear_ns, cost_ns))

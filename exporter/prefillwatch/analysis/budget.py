@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from prefillwatch.analysis.cost import Busy, StepCost, fit
-from prefillwatch.analysis.packing import TOO_LONG, UNLIMITED, Beat, Engine, Prompt, fill_up, place
+from prefillwatch.analysis.packing import TOO_LONG, UNLIMITED, Beat, Engine, Prompt, place, place_gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -85,10 +85,12 @@ class Run:
         return all(prompt.gone_ns is None for prompt, _ in self.prompts)
 
     def busy(self) -> Busy:
+        """What it says about the cost. Once its prompts are placed, the steps without any do not count."""
         served = [prompt for prompt, _ in self.prompts if prompt.gone_ns is None]
         context = sum(prompt.uncached * (prompt.cached + prompt.uncached / 2) for prompt in served)
-        excess_ns = sum(beat.excess_ns for beat in self.beats)
-        return Busy(len(self.beats), sum(prompt.uncached for prompt in served), context, excess_ns)
+        carriers = [beat for beat in self.beats if beat.riders] or self.beats
+        tokens = sum(prompt.uncached for prompt in served)
+        return Busy(len(carriers), tokens, context, sum(beat.excess_ns for beat in carriers))
 
     def misfit(self, policy: Policy) -> float:
         """Steps' worth of time and tokens that are in the wrong place under a policy."""
@@ -114,11 +116,10 @@ class Run:
     def _misplaced(self, engine: Engine) -> float:
         beats = [beat.blank() for beat in self.beats[self.begin :]]
         for prompt, last in self.prompts:
-            if prompt.gone_ns is None and last >= self.begin:
+            if prompt.gone_ns is not None:
+                place_gone(beats, prompt, engine)
+            elif last >= self.begin:
                 place(beats, last - self.begin, prompt, engine)
-        gone = {prompt: prompt.uncached for prompt, _ in self.prompts if prompt.gone_ns is not None}
-        for beat in beats:
-            fill_up(beat, gone, engine)
         tokens = sum(prompt.uncached for prompt, last in self.prompts if prompt.gone_ns is None and last >= self.begin)
         placed = sum(each for beat in beats for prompt, each in beat.riders if prompt.gone_ns is None)
         plausible_ns = TOO_LONG * engine.cost.expect_ns(sum(prompt.uncached for prompt, _ in self.prompts))
@@ -174,7 +175,7 @@ class Learner:
         carriers = [beat for beat in beats if beat.long or id(beat) in makers]
         position = {id(beat): index for index, beat in enumerate(carriers)}
         prompts = [(prompt, position[id(beat)]) for prompt, beat in released if id(beat) in position]
-        run = Run(carriers, sorted(prompts, key=lambda pair: (pair[1], pair[0].sent_ns)))
+        run = Run(carriers, in_order(prompts))
         if run.busy().tokens >= FEWEST_TOKENS:
             self._runs.append(run)
             self._seen += 1
@@ -236,6 +237,18 @@ class Learner:
             return best
         self._policies.append(found)
         return found
+
+
+def in_order(prompts: list[tuple[Prompt, int]]) -> list[tuple[Prompt, int]]:
+    """Prompts in the order in which they are to be placed: by first tokens. Those without one come when all that had
+    arrived before them have theirs."""
+    served = sorted((pair for pair in prompts if pair[0].gone_ns is None), key=lambda pair: (pair[1], pair[0].sent_ns))
+    for prompt, last in sorted(
+        (pair for pair in prompts if pair[0].gone_ns is not None), key=lambda pair: pair[0].sent_ns
+    ):
+        before = [number for number, (other, its) in enumerate(served) if its < last or other.sent_ns < prompt.sent_ns]
+        served.insert(max(before, default=-1) + 1, (prompt, last))
+    return served
 
 
 def caps_around(best: Policy) -> list[Policy]:

@@ -25,8 +25,9 @@ FOREVER = 1 << 40
 LOW_QUANTILE = 0.35
 """The cost is a lower quantile: whatever else happens in a busy time (a pause, a recomputation) only adds to it."""
 
-ROUNDS = 8
-SMALL_ERROR = 0.02
+SMALL_ERRORS = (0.3, 0.2, 0.1, 0.05, 0.02, 0.02)
+"""Errors below these count alike, from one round of a fit to the next."""
+
 RUNS_PER_TERM = 4
 """So many busy times per term of the cost before the term is believed …"""
 BETTER = 0.8
@@ -82,31 +83,52 @@ def fit(busy: Sequence[Busy]) -> StepCost:
     used = [each for each in busy if each.excess_ns > 0 and each.tokens > 0]
     if not used:
         return StepCost()
-    weights = np.sqrt(np.array([each.tokens for each in used], np.float64))
+    tokens = np.array([each.tokens for each in used], np.float64)
     terms = np.array([(each.tokens, each.token_contexts, each.steps) for each in used], np.float64)
-    excess = np.array([each.excess_ns for each in used])
-    chosen: tuple[int, ...] = (0,)
-    factors, error = quantile_fit(terms[:, chosen], excess, weights)
-    for more in ((0, 1), (0, 2), (0, 1, 2)):
-        if len(used) >= RUNS_PER_TERM * len(more):
-            candidate, its_error = quantile_fit(terms[:, more], excess, weights)
-            if (candidate >= 0).all() and candidate[0] > 0 and its_error < BETTER * error:
-                chosen, factors, error = more, candidate, its_error
-    known = dict(zip(chosen, factors.tolist(), strict=True))
-    return StepCost(known[0], known.get(1, 0.0), known.get(2, 0.0))
+    excess = np.array([each.excess_ns for each in used], np.float64)
+    # Errors count per token: relative to the time itself, one wrongly short step would outweigh all others.
+    scale = tokens * float(np.median(excess / tokens))
+    terms, excess, weights = terms / scale[:, None], excess / scale, np.sqrt(tokens)
+    simple = weighted_quantile(excess / terms[:, 0], weights)
+    best, error = np.array((simple, 0.0, 0.0)), mean_error(excess - terms[:, 0] * simple, weights)
+    for chosen in ([0, 1], [0, 2], [0, 1, 2]):
+        if len(used) >= RUNS_PER_TERM * len(chosen):
+            factors = refined(best, terms, excess, weights, chosen)
+            its_error = mean_error(excess - terms @ factors, weights)
+            if (factors >= 0).all() and factors[0] > 0 and its_error < BETTER * error:
+                best, error = factors, its_error
+    return StepCost(*best.tolist())
 
 
-def quantile_fit(terms: FloatArray, values: FloatArray, weights: FloatArray) -> tuple[FloatArray, float]:
-    """Linear factors for a low quantile of the values, relative errors counting; and the mean error.
+def refined(
+    start: FloatArray, terms: FloatArray, values: FloatArray, weights: FloatArray, chosen: list[int]
+) -> FloatArray:
+    """Factors of the chosen terms for a low quantile of the values, which are of the order of 1.
 
-    Iteratively reweighted least squares on the pinball loss.
+    Iteratively reweighted least squares on the pinball loss, from factors that are about right: from anywhere else it
+    would not get past the first outlier.
     """
-    rows = terms / values[:, None]
-    pull = weights
-    for _ in range(ROUNDS):
-        root = np.sqrt(pull)
-        factors: FloatArray = np.linalg.lstsq(rows * root[:, None], root, rcond=None)[0].astype(np.float64)
-        rest = 1 - rows @ factors
-        tilt = np.where(rest > 0, LOW_QUANTILE, 1 - LOW_QUANTILE) * weights
-        pull = tilt / np.maximum(np.abs(rest), SMALL_ERROR)
-    return factors, float(np.sum(tilt * np.abs(rest)) / weights.sum())
+    factors = start
+    for smallest in SMALL_ERRORS:
+        rest = values - terms @ factors
+        pull = np.sqrt(tilted(rest) * weights / np.maximum(np.abs(rest), smallest))
+        solved = np.linalg.lstsq(terms[:, chosen] * pull[:, None], values * pull, rcond=None)[0]
+        factors = np.zeros(terms.shape[1])
+        factors[chosen] = solved
+    return factors
+
+
+def tilted(rest: FloatArray) -> FloatArray:
+    """How much an error counts by its sign, so that the best fit is a low quantile."""
+    return np.where(rest > 0, LOW_QUANTILE, 1 - LOW_QUANTILE)
+
+
+def mean_error(rest: FloatArray, weights: FloatArray) -> float:
+    return float(np.sum(tilted(rest) * weights * np.abs(rest)) / weights.sum())
+
+
+def weighted_quantile(values: FloatArray, weights: FloatArray) -> float:
+    """The value below which the low share of all weight lies."""
+    order = np.argsort(values)
+    passed = np.cumsum(weights[order])
+    return float(values[order][int(passed.searchsorted(LOW_QUANTILE * passed[-1]))])

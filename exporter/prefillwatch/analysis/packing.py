@@ -51,6 +51,10 @@ class Prompt:
     """Tokens given to it by guesses, before its first token told."""
 
     @property
+    def is_over(self) -> bool:
+        return self.first_ns is not None or self.gone_ns is not None
+
+    @property
     def cached(self) -> int:
         """Prompt tokens the engine found in its cache."""
         return self.tokens - self.uncached
@@ -95,6 +99,9 @@ class Beat:
     def excess_ns(self) -> int:
         """Time beyond a clear step: what the prompts in it cost."""
         return max(0, self.end_ns - self.start_ns - self.clear_ns)
+
+    def covers(self, at_ns: int) -> bool:
+        return self.start_ns < at_ns <= self.end_ns
 
     @property
     def largest(self) -> int:
@@ -159,17 +166,24 @@ def place(beats: Sequence[Beat], last: int, prompt: Prompt, engine: Engine) -> i
     return first
 
 
-def fill_up(beat: Beat, rest: dict[Prompt, int], engine: Engine) -> None:
-    """Give the room and time that a long step has left to prompts whose first tokens never show; takes from the
-    rest."""
-    if not beat.long:
-        return
-    for prompt in sorted(rest, key=lambda each: each.sent_ns):
-        there = prompt.sent_ns <= beat.start_ns and (prompt.gone_ns is None or prompt.gone_ns > beat.start_ns)
-        tokens = min(rest[prompt], engine.room_and_time(beat)) if there else 0
-        if tokens > 0:
-            beat.board(prompt, tokens, prompt.tokens - rest[prompt], engine.cost)
-            rest[prompt] -= tokens
+def fill_up(beat: Beat, prompt: Prompt, rest: int, engine: Engine) -> int:
+    """Give what room and time a long step has left to a prompt whose first token never shows. Returns its new rest."""
+    there = prompt.sent_ns <= beat.start_ns and (prompt.gone_ns is None or prompt.gone_ns > beat.start_ns)
+    if not beat.long or not there:
+        return rest
+    tokens = max(0, min(rest, engine.room_and_time(beat)))
+    if tokens:
+        beat.board(prompt, tokens, prompt.tokens - rest, engine.cost)
+    return rest - tokens
+
+
+def place_gone(beats: Sequence[Beat], prompt: Prompt, engine: Engine) -> None:
+    """Put a prompt whose client left into what room and time the steps had left until then."""
+    rest = prompt.uncached
+    for beat in beats:
+        if rest <= 0 or beat.start_ns >= prompt.over_ns:
+            break
+        rest = fill_up(beat, prompt, rest, engine)
 
 
 def _lowest(beats: Sequence[Beat], last: int, prompt: Prompt, engine: Engine) -> int:

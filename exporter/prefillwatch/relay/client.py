@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from prefillwatch.relay.tls import TlsSocket
 
 _READ_BYTES: Final = 64 * 1024
-_BODY_READ_BYTES: Final = 256 * 1024
 #: Bytes of further requests that are taken in while one is being answered.
 _MAX_PIPELINED: Final = 64 * 1024
 #: Bytes thrown away after a refusal, so that the client gets to read it before the connection is reset.
@@ -167,10 +166,9 @@ class ClientConnection:
         return exchange
 
     def _read_body(self, events: int) -> None:
-        # Chunked bodies are taken apart byte by byte in the worst case: less of them in one turn.
         exchange = self.exchange
         assert exchange is not None
-        data = self._receive(_READ_BYTES if exchange.request.chunked else _BODY_READ_BYTES, events)
+        data = self._receive(_READ_BYTES, events)
         if data is not None:
             self._take_body(exchange, data, monotonic_ns())
 
@@ -325,7 +323,7 @@ class ClientConnection:
         self.relay.reactor.soon(self._read_on)
 
     def _throw_away(self, events: int) -> None:
-        data = self._receive(_BODY_READ_BYTES, events)
+        data = self._receive(_READ_BYTES, events)
         if data is not None:
             self._lingered += len(data)
             if self._lingered > _MAX_LINGERING:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 #: A token's read; longer ones take the general way.
 _TOKEN_READ: Final = 16 * 1024
-_READ: Final = 256 * 1024
+#: Larger blocks than 128 KiB would teach malloc to keep memory that nobody needs any more.
+_READ: Final = 64 * 1024
 _PREFIXES: Final = whole_chunk_prefixes(4096)
 #: Body bytes handed to upstream in one turn, so that a large upload holds up nobody.
 _MAX_SENT_PER_TURN: Final = 1024 * 1024

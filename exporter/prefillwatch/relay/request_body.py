@@ -10,7 +10,7 @@ from prefillwatch.relay.framing import ChunkedScanner, LengthScanner
 from prefillwatch.relay.http_head import Request
 
 #: Bytes are gathered in blocks, so that a client that sends them one by one costs no object for each.
-_BLOCK: Final = 256 * 1024
+_BLOCK: Final = 96 * 1024
 #: Size lines and extensions are bytes received too; honest clients need far less for them.
 _FRAMING_ALLOWANCE: Final = 1024 * 1024
 

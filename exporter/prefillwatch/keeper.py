@@ -12,7 +12,7 @@ from prefillwatch.children import Child
 
 log = logging.getLogger(__name__)
 
-_STARTED_WELL_S = 1.0
+_STARTED_WELL_S = 10.0
 _FAILED_STARTS = 5
 
 

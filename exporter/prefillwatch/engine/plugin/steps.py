@@ -63,12 +63,12 @@ class StepReader:
     def _duration_ns(self, taken_ns: int, details: Any, gaps: list[float]) -> tuple[int, bool]:
         """Time since the output of the step before, and whether it is exact."""
         if gaps and self._had_tokens and not self._pipelined:
-            return round(min(gaps) * NS), True
+            return round(float(min(gaps)) * NS), True
         if self._busy and details is not None and details.iteration_index == self._index + 1:
             return taken_ns - self._taken_ns, False
         if details is not None and details.elapsed_ms > 0:
             return round(details.elapsed_ms * 1e6), False
-        return round(min(gaps) * NS) if gaps else 0, False
+        return round(float(min(gaps)) * NS) if gaps else 0, False
 
     def _report(self, taken_ns: int, duration_ns: int, exact: bool, gaps: list[float], iteration: Any) -> StepReport:
         return StepReport(

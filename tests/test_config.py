@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from prefillwatch.addresses import ListenAddress
 from prefillwatch.config import Settings, kind_of, load, shown_default
 from prefillwatch.errors import ConfigError
+from prefillwatch.settings.addresses import ListenAddress
 
 DATA = Path(__file__).parent / "data" / "config"
 INVALID = sorted(DATA.glob("invalid-*.yml"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prefillwatch import __version__
-from prefillwatch.assets import FOLDERS
+from prefillwatch.commands.assets import FOLDERS
 
 ROOT = Path(__file__).parents[1]
 

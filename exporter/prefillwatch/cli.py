@@ -13,13 +13,16 @@ from prefillwatch.errors import PrefillwatchError
 
 #: name: (where the command is, what it does)
 _COMMANDS: Final = {
-    "serve": ("prefillwatch.serve:serve", "Stand in front of a running server and watch its tokens."),
-    "run": ("prefillwatch.serve:run", "Start 'vllm serve …' (or another server) and stand in front of it."),
-    "demo": ("prefillwatch.lab_commands:demo", "Simulated vLLM, sidecar and traffic together; no GPU needed."),
-    "sim": ("prefillwatch.lab_commands:sim", "A simulated vLLM server alone."),
-    "check": ("prefillwatch.check:check", "Validate the settings, reach upstream, name what is missing."),
-    "assets": ("prefillwatch.assets:assets", "Write the dashboards, alert rules and deployment files to a folder."),
-    "healthcheck": ("prefillwatch.healthcheck:healthcheck", "Ask a running prefillwatch whether it is well."),
+    "serve": ("prefillwatch.commands.serve:serve", "Stand in front of a running server and watch its tokens."),
+    "run": ("prefillwatch.commands.serve:run", "Start 'vllm serve …' (or another server) and stand in front of it."),
+    "demo": ("prefillwatch.commands.lab:demo", "Simulated vLLM, sidecar and traffic together; no GPU needed."),
+    "sim": ("prefillwatch.commands.lab:sim", "A simulated vLLM server alone."),
+    "check": ("prefillwatch.commands.check:check", "Validate the settings, reach upstream, name what is missing."),
+    "assets": (
+        "prefillwatch.commands.assets:assets",
+        "Write dashboards, alert rules and deployment files to a folder.",
+    ),
+    "healthcheck": ("prefillwatch.commands.healthcheck:healthcheck", "Ask a running prefillwatch whether it is well."),
 }
 
 

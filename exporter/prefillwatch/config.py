@@ -16,8 +16,9 @@ from typing import Annotated, Any, Final, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from prefillwatch.addresses import ListenAddress
-from prefillwatch.config_values import (
+from prefillwatch.errors import ConfigError
+from prefillwatch.settings.addresses import ListenAddress
+from prefillwatch.settings.values import (
     FILE,
     LISTEN,
     SECRET,
@@ -32,7 +33,6 @@ from prefillwatch.config_values import (
     durations,
     factor,
 )
-from prefillwatch.errors import ConfigError
 
 ENV_PREFIX: Final = "PREFILLWATCH_"
 CONFIG_ENV: Final = "PREFILLWATCH_CONFIG"

@@ -17,13 +17,13 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from prefillwatch.children import Child, Children
-from prefillwatch.control import ControlChannel
 from prefillwatch.errors import CommandError, ListenError, StartError
-from prefillwatch.keeper import Keeper, how_it_ended
-from prefillwatch.launch import Launch
-from prefillwatch.listening import bind_listeners, close_all, port_of, tap_pair
 from prefillwatch.observer_settings import Control, Process, Restarts
+from prefillwatch.supervision.children import Child, Children
+from prefillwatch.supervision.control import ControlChannel
+from prefillwatch.supervision.keeper import Keeper, how_it_ended
+from prefillwatch.supervision.launch import Launch
+from prefillwatch.supervision.listening import bind_listeners, close_all, port_of, tap_pair
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from prefillwatch import logs
 from prefillwatch.config import load
 from prefillwatch.errors import PrefillwatchError
-from prefillwatch.launch import Launch
+from prefillwatch.supervision.launch import Launch
+from prefillwatch.supervision.upstream_command import UpstreamCommand
 from prefillwatch.supervisor import Supervisor
-from prefillwatch.upstream_command import UpstreamCommand
 
 journal, relay, flags, *command = sys.argv[1:]
 logs.configure("info", "text", "prefillwatch")

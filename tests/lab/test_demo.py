@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from prefillwatch.addresses import ListenAddress
+from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.errors import StartError
 from prefillwatch.lab import demo as demo_module
 from prefillwatch.lab.child import Child

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 import httpx
 
-from prefillwatch.addresses import ListenAddress
+from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.errors import StartError
 from prefillwatch.lab.child import Child
 from prefillwatch.lab.load import CHAT, DOCUMENT, QUESTION, Kind, LoadSettings, run_load

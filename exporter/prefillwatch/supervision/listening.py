@@ -8,8 +8,8 @@ import socket
 from collections.abc import Iterable
 from typing import Final
 
-from prefillwatch.addresses import ListenAddress
 from prefillwatch.errors import ListenError
+from prefillwatch.settings.addresses import ListenAddress
 
 _BACKLOG: Final = 4096
 #: Room for the tap while the observer is away or busy; as much of it as the system allows.

@@ -14,7 +14,7 @@ from prefillwatch.analysis.settings import AnalysisSettings, Slo, StallRule
 from prefillwatch.config import Settings
 from prefillwatch.observer_settings import ObserverSettings, encode
 from prefillwatch.relay.settings import RelaySettings
-from prefillwatch.upstream_command import UpstreamCommand
+from prefillwatch.supervision.upstream_command import UpstreamCommand
 
 _RELAY: Final = (sys.executable, "-m", "prefillwatch.relay")
 _OBSERVER: Final = (sys.executable, "-m", "prefillwatch.observer")

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from prefillwatch.addresses import ListenAddress, parse_listen
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.simulator.presets import PRESETS
 from prefillwatch.lab.simulator.server import serve
 from prefillwatch.lab.simulator.settings import SimSettings
-from prefillwatch.quantities import parse_duration
+from prefillwatch.settings.addresses import ListenAddress, parse_listen
+from prefillwatch.settings.quantities import parse_duration
 
 _PRESET_HELP = "; ".join(f"{preset.name}: {preset.help}" for preset in PRESETS.values())
 

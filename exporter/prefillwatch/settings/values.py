@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from prefillwatch.addresses import parse_listen, parse_upstream
-from prefillwatch.quantities import (
+from prefillwatch.settings.addresses import parse_listen, parse_upstream
+from prefillwatch.settings.quantities import (
     format_duration,
     format_size,
     format_tokens,

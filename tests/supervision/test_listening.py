@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from prefillwatch.addresses import ListenAddress
 from prefillwatch.errors import ListenError
-from prefillwatch.listening import bind_listeners, port_of, tap_pair
+from prefillwatch.settings.addresses import ListenAddress
+from prefillwatch.supervision.listening import bind_listeners, port_of, tap_pair
 
 LOOPBACK = ListenAddress("127.0.0.1", 0)
 

@@ -7,8 +7,8 @@ import logging
 import signal
 from collections.abc import Callable
 
-from prefillwatch.backoff import Backoff
-from prefillwatch.children import Child
+from prefillwatch.supervision.backoff import Backoff
+from prefillwatch.supervision.children import Child
 
 log = logging.getLogger(__name__)
 

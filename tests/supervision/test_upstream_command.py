@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from prefillwatch.errors import ConfigError
-from prefillwatch.upstream_command import UpstreamCommand, free_port, prepare
+from prefillwatch.supervision.upstream_command import UpstreamCommand, free_port, prepare
 
 FREE = 4321
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefillwatch.quantities import (
+from prefillwatch.settings.quantities import (
     format_duration,
     format_size,
     format_tokens,

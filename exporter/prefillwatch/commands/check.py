@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import click
 import msgspec
 
-from prefillwatch.addresses import ListenAddress
-from prefillwatch.certificates import check_certificates
+from prefillwatch.commands.options import settings_options
 from prefillwatch.config import Settings
 from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
 from prefillwatch.engine.kinds import PageError, PageSample, read_page
 from prefillwatch.engine.poller import LARGEST_MODEL_LIST, LARGEST_PAGE
 from prefillwatch.errors import ListenError
-from prefillwatch.listening import bind_listeners
-from prefillwatch.options import settings_options
+from prefillwatch.settings.addresses import ListenAddress
+from prefillwatch.supervision.certificates import check_certificates
+from prefillwatch.supervision.listening import bind_listeners
 
 
 class Verdict(enum.Enum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefillwatch.backoff import Backoff
+from prefillwatch.supervision.backoff import Backoff
 
 
 def test_delays_double_up_to_five_seconds() -> None:

@@ -7,9 +7,9 @@ import urllib.request
 
 import click
 
+from prefillwatch.commands.options import settings_options
 from prefillwatch.config import Settings
 from prefillwatch.errors import StartError
-from prefillwatch.options import settings_options
 
 
 @click.command()

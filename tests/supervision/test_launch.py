@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from prefillwatch.config import Settings, load
-from prefillwatch.launch import Launch
 from prefillwatch.observer_settings import ObserverSettings, decode_settings
 from prefillwatch.relay.settings import RelaySettings
 from prefillwatch.relay.settings import decode_settings as decode_relay_settings
-from prefillwatch.upstream_command import UpstreamCommand
+from prefillwatch.supervision.launch import Launch
+from prefillwatch.supervision.upstream_command import UpstreamCommand
 
 HERE = str(Path(__file__))
 OTHER_VALUES = {

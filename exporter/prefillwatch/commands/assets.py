@@ -13,7 +13,7 @@ FOLDERS = ("grafana", "alerts", "deploy")
 
 def assets_root() -> Path:
     """The folder that holds `FOLDERS`: inside the installed package, or the source checkout. Raises StartError."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     for candidate in (package / "_assets", package.parent.parent):
         if all((candidate / folder).is_dir() for folder in FOLDERS):
             return candidate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prefillwatch.addresses import ListenAddress, parse_listen, parse_upstream
+from prefillwatch.settings.addresses import ListenAddress, parse_listen, parse_upstream
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from dataclasses import replace
 import click
 
 from prefillwatch import __version__, logs
-from prefillwatch.addresses import ListenAddress
-from prefillwatch.certificates import check_certificates
+from prefillwatch.commands.options import settings_options
 from prefillwatch.config import Settings
-from prefillwatch.launch import Launch
-from prefillwatch.options import settings_options
+from prefillwatch.settings.addresses import ListenAddress
+from prefillwatch.supervision.certificates import check_certificates
+from prefillwatch.supervision.launch import Launch
+from prefillwatch.supervision.upstream_command import free_port, prepare
 from prefillwatch.supervisor import Supervisor
-from prefillwatch.upstream_command import free_port, prepare
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from prefillwatch.control import ControlChannel
 from prefillwatch.observer_settings import READY_LINE, Control, Process, Restarts, decode_control
+from prefillwatch.supervision.control import ControlChannel
 
 
 def state(number: int) -> Control:

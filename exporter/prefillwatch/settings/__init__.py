@@ -1,0 +1,1 @@
+"""How settings are written by people: durations, sizes, addresses, and errors that name the source."""

@@ -15,6 +15,7 @@ Figures:
     many      2,000 streams at 5 tokens/s: none may break
     memory    memory per stream that had tokens and is silent now, with 2,000 of them
     observer  tokens per second that the observer can account for on one core
+    wire      nanoseconds to read one event of an answer, by endpoint
 
 Nothing here fails because something is slow: read the ratios. It fails when streams break.
 """
@@ -35,7 +36,7 @@ from tests.bench.load import Load, idle_memory, measure
 from tests.bench.programs import BenchError
 from tests.bench.sides import STARTERS, Side, running
 
-FIGURES = ("load", "step", "many", "memory", "observer")
+FIGURES = ("load", "step", "many", "memory", "observer", "wire")
 STANDARD = Load(streams=256, rate=40, warmup_seconds=1.5, measure_seconds=6)
 MANY = Load(streams=2000, rate=5, warmup_seconds=1.5, measure_seconds=4)
 
@@ -87,11 +88,16 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if len(os.sched_getaffinity(0)) < 2:
         raise BenchError("two cores are needed, one for the proxy and one for the load")
     results: dict[str, Any] = {"machine": report.machine()}
-    with running(args.sides) as sides:
-        for figure in [figure for figure in args.figures if figure != "observer"]:
-            results[figure] = RUNNERS[figure](sides, args)
+    under_load = [figure for figure in args.figures if figure in RUNNERS]
+    if under_load:
+        with running(args.sides) as sides:
+            results |= {figure: RUNNERS[figure](sides, args) for figure in under_load}
+    if "memory" in args.figures:
+        results["memory"] = run_memory(args)
     if "observer" in args.figures:
         results["observer"] = run_observer(args)
+    if "wire" in args.figures:
+        results["wire"] = run_wire(args)
     return results
 
 
@@ -122,11 +128,12 @@ def run_many(sides: list[Side], args: argparse.Namespace) -> Any:
     return {"rows": report.summarise(runs), "runs": runs}
 
 
-def run_memory(sides: list[Side], args: argparse.Namespace) -> Any:
+def run_memory(args: argparse.Namespace) -> Any:
+    """On processes of its own: one that has carried thousands of streams before has their memory still."""
     streams = 500 if args.smoke else 2000
     parts: dict[str, float] = {}
-    for side in sides:
-        if side.parts:
+    with running([name for name in args.sides if name != "direct"]) as sides:
+        for side in sides:
             parts |= idle_memory(side, streams)
     print(f"\n### memory per idle stream, {streams} of them\n", flush=True)
     print(report.markdown(("part", "KiB per stream"), ([part, f"{size / 1024:.1f}"] for part, size in parts.items())))
@@ -137,12 +144,25 @@ def run_observer(args: argparse.Namespace) -> Any:
     # Only here, so that other proxies can be measured where prefillwatch is not installed.
     from tests.bench import observer
 
-    figures = observer.measure(seconds=2.0 if args.smoke else 10.0)
-    print("\n### observer\n\n" + report.markdown(("figure", "value"), ([k, f"{v:,.0f}"] for k, v in figures.items())))
+    figures = observer.measure(seconds=1.0 if args.smoke else 10.0)
+    print_figures("observer", figures)
     return figures
 
 
-RUNNERS = {"load": run_load, "step": run_step, "many": run_many, "memory": run_memory}
+def run_wire(args: argparse.Namespace) -> Any:
+    from tests.bench import wire
+
+    figures = wire.measure(seconds=0.1 if args.smoke else 1.0)
+    print_figures("ns of CPU per event read", figures)
+    return figures
+
+
+def print_figures(title: str, figures: dict[str, float]) -> None:
+    rows = ([name, f"{value:,.0f}"] for name, value in figures.items())
+    print(f"\n### {title}\n\n{report.markdown(('figure', 'value'), rows)}", flush=True)
+
+
+RUNNERS = {"load": run_load, "step": run_step, "many": run_many}
 
 if __name__ == "__main__":
     sys.exit(main())

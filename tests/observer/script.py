@@ -13,6 +13,7 @@ from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.export.spec import Spec
 from prefillwatch.observer.exchange import Exchange
 from prefillwatch.observer.gauges import Gauges
+from prefillwatch.observer.incidents import IncidentHistory
 from prefillwatch.observer.publish import Publisher
 from prefillwatch.observer.taps import TapReader
 from prefillwatch.wire.tap import End, Finish, Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
@@ -56,7 +57,8 @@ class Observed:
             self.names.serve(served)
         self.registry = Registry()
         settings = settings or AnalysisSettings()
-        publisher = Publisher(self.registry, self.names, PromptBuckets(settings.prompt_edges))
+        self.history = IncidentHistory(self.names)
+        publisher = Publisher(self.registry, self.names, PromptBuckets(settings.prompt_edges), self.history)
         self.ledger = Ledger(settings, publisher)
         self.ended: list[tuple[Exchange, End]] = []
         self.taps = TapReader(self.ledger, self.names, lambda exchange, end: self.ended.append((exchange, end)))

@@ -15,9 +15,10 @@ from typing import Final, cast
 
 import numpy as np
 
+from prefillwatch.analysis.causes import Causes
 from prefillwatch.analysis.fluidity import Fluidity
 from prefillwatch.analysis.gaps import GapBatch, GapBook
-from prefillwatch.analysis.heartbeat import Heartbeat
+from prefillwatch.analysis.heartbeat import Heartbeat, Step
 from prefillwatch.analysis.modelbooks import NS, ModelBooks
 from prefillwatch.analysis.pending import Gaps, PendingGaps
 from prefillwatch.analysis.prefill import PrefillTimeline
@@ -25,12 +26,16 @@ from prefillwatch.analysis.prompts import NONE, PromptBuckets, TokenRatio
 from prefillwatch.analysis.request import Request
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.sink import IntArray, Sink
+from prefillwatch.analysis.stalls import Return, StallWatch
+from prefillwatch.analysis.witness import EnginePage
 
 #: A gap whose steps are not final so long after its end is judged by what is known: its step has closed by then, and
 #: first tokens that trail it have come.
 _PATIENCE_NS: Final = NS // 4
 #: A first token waits so long for the exact size of its prompt, while nothing is learned about this model's texts.
 _SIZE_PATIENCE_NS: Final = 10 * NS
+#: From so many token events on it is known how long the text of one usually is.
+_ENOUGH_EVENTS: Final = 5
 #: Gaps that wait for a final verdict; beyond this the oldest get the provisional one.
 _MOST_PENDING: Final = 1 << 18
 
@@ -47,12 +52,14 @@ class Ledger:
         self.book = GapBook()
         self.timeline = PrefillTimeline()
         self.heartbeat = Heartbeat(self.timeline.clear)
+        watch = StallWatch(settings.stall, self.book)
+        self.causes = Causes(watch, self.heartbeat, self.timeline, self.buckets, sink)
+        self.shortest_stall_ns = watch.shortest_ns
         self._sink = sink
         self._fluidity = Fluidity(round(settings.slo.itl_seconds * NS))
         self._reads: tuple[list[int], list[int], list[int]] = ([], [], [])
         self._ended: list[tuple[Request, int, str]] = []
         self._untold: dict[int, Request] = {}  # had a first token, but the size of the prompt is not sure yet
-        self._splits_for: dict[int, tuple[int, int]] = {}  # rid -> model, prompt tokens; ended before their split
         self._decoding: dict[int, int] = {}
         self._overcounted: dict[int, int] = {}
         self._unjudged = PendingGaps(_MOST_PENDING)
@@ -84,6 +91,7 @@ class Ledger:
         request.sent_ns = time_ns
         if request.generating and not again:
             self.timeline.sent(request.rid, time_ns, request.prompt_tokens, streamed=request.streaming)
+            self.causes.witness.requests.sent(request)
 
     def sized(self, request: Request, prompt_tokens: int, cached_tokens: int | None) -> None:
         """Usage told the size of the prompt."""
@@ -97,16 +105,20 @@ class Ledger:
         if request.first_ns:
             self._tell_prompt(request, request.last_ns)
 
-    def token(self, request: Request, choice: int, time_ns: int, events: int) -> None:
-        """A read completed so many token events of this choice."""
+    def token(self, request: Request, choice: int, time_ns: int, events: int, chars: int = 0, tokens: int = 0) -> None:
+        """A read completed so many token events of this choice; ``chars`` long is their text, and they carried so many
+        tokens, where that is known."""
         slot = request.slots.get(choice)
         if slot is None:
             slot = self._first_of_choice(request, choice, time_ns)
+        elif time_ns - request.last_ns >= self.shortest_stall_ns:
+            self.returned(request, slot, time_ns, events, chars, tokens)
         slots, times, counts = self._reads
         slots.append(slot)
         times.append(time_ns)
         counts.append(events)
         request.events += events
+        request.chars += chars
         request.last_ns = time_ns
 
     def read(self, slot: int, time_ns: int, events: int) -> None:
@@ -116,8 +128,24 @@ class Ledger:
         times.append(time_ns)
         counts.append(events)
 
+    def returned(self, request: Request, slot: int, time_ns: int, events: int, chars: int, tokens: int = 0) -> None:
+        """Before a read after a long silence is noted: what more is known of it than its token events."""
+        usual = request.told_tokens / request.told_events if tokens and request.told_events else 1.0
+        self.causes.watch.returned(
+            slot,
+            time_ns,
+            Return(
+                tokens=max(tokens / usual, events) if tokens else events,
+                chars=chars,
+                usual_chars=request.chars / request.events if request.events >= _ENOUGH_EVENTS else 0.0,
+                first_burst=request.events if request.last_ns == request.first_ns else 0,
+            ),
+        )
+
     def tokens_in_read(self, request: Request, tokens: int, events: int) -> None:
         """Usage in the stream told how many tokens the events of a read carried."""
+        request.told_tokens += tokens
+        request.told_events += events
         self._sink.tokens_per_event(request.model, tokens / events, events)
 
     def hole(self, request: Request) -> None:
@@ -125,12 +153,22 @@ class Ledger:
         self._work_through_reads()
         for slot in request.slots.values():
             self.book.hole(slot)
+            self.causes.interrupted(slot)
 
     def hole_in_all(self, now_ns: int) -> None:
         """A packet of a tap was lost: reads of any stream of its relay may be missing from the engine's steps."""
         self._work_through_reads()
         self.heartbeat.hole()
         self.timeline.hole(now_ns)
+        self.causes.witness.holes.add(now_ns, now_ns, 1.0)
+
+    def page(self, page: EnginePage) -> None:
+        """Upstream's metrics were read."""
+        self.causes.witness.pages.add(page)
+
+    def lagged(self, start_ns: int, end_ns: int, seconds: float) -> None:
+        """Somewhere between these moments a relay did not run for so long, and reads are late by as much."""
+        self.causes.witness.own_lag.add(start_ns, end_ns, seconds)
 
     def ended(self, request: Request, time_ns: int, outcome: str) -> None:
         """The exchange is over; its books close with the next `advance`, behind the reads that came before."""
@@ -139,6 +177,7 @@ class Ledger:
     def _first_of_choice(self, request: Request, choice: int, time_ns: int) -> int:
         slot = request.slots[choice] = self.book.open(request.model)
         self._fluidity.begin(slot)
+        self.causes.watch.begin(slot, request)
         self.heartbeat.joined(slot, time_ns)
         self._change_decoding(request.model, 1, time_ns)
         if not request.first_ns:
@@ -148,6 +187,7 @@ class Ledger:
 
     def _first_token(self, request: Request, time_ns: int) -> None:
         self.timeline.first_token(request.rid, time_ns)
+        self.causes.witness.requests.first_token(request)
         if request.prompt_exact or self.ratio.learned(request.model):
             self._tell_prompt(request, time_ns)
         else:
@@ -175,7 +215,7 @@ class Ledger:
     def advance(self, now_ns: int) -> None:
         """Work through everything told so far. Call every 50 to 200 ms."""
         self._work_through_reads()
-        self.timeline.steps(self.heartbeat.flush(now_ns))
+        self._note_steps(self.heartbeat.flush(now_ns))
         self.timeline.settle(now_ns)
         self._judge(now_ns)
         self._settle()
@@ -183,6 +223,7 @@ class Ledger:
         self._tell_splits()
         self._tell_late_prompts(now_ns)
         self._close_ended()
+        self.causes.advance(now_ns)
         for books in self.models.values():
             books.advance(now_ns)
 
@@ -194,15 +235,20 @@ class Ledger:
         for column in self._reads:
             column.clear()
         order = np.argsort(batch.end_ns, kind="stable")
-        self.timeline.steps(self.heartbeat.feed(batch.slot[order], batch.end_ns[order]))
+        self._note_steps(self.heartbeat.feed(batch.slot[order], batch.end_ns[order]))
         self._count_tokens(batch)
         gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events)
+        self.causes.gaps(gaps)
         self._unjudged.add(gaps)
         for model, own in _by_model(gaps):
             books = self.books(model)
             books.all_gaps.add_many((own.end_ns - own.start_ns) / NS, int(own.end_ns.max()))
             due, missed = self._fluidity.gaps(own.slot, own.end_ns - own.start_ns, own.events)
             self._sink.deadlines(model, int(due.sum()), int(missed.sum()))
+
+    def _note_steps(self, steps: list[Step]) -> None:
+        self.timeline.steps(steps)
+        self.causes.witness.steps.add(steps)
 
     def _count_tokens(self, batch: GapBatch) -> None:
         generated: dict[int, int] = dict(batch.coalesced)
@@ -260,7 +306,9 @@ class Ledger:
 
     def _tell_steps(self) -> None:
         # Where nobody decodes, a step is made up from first tokens and its length is not measured.
-        steps = [step for step in self.timeline.drain_final() if step.observed]
+        facts = self.timeline.drain_final()
+        self.causes.witness.facts.add(facts)
+        steps = [step for step in facts if step.observed]
         if steps:
             tokens = np.array([step.prefill_tokens for step in steps], np.int64)
             seconds = np.array([step.end_ns - step.start_ns for step in steps], np.float64) / NS
@@ -268,12 +316,10 @@ class Ledger:
 
     def _tell_splits(self) -> None:
         for split in self.timeline.drain_splits():
-            rid = cast("int", split.rid)
-            request = self.requests.get(rid)
-            told = (request.model, request.prompt_tokens) if request else self._splits_for.pop(rid, None)
-            if told:
-                bucket = self.buckets.bucket(told[1])
-                self._sink.split(told[0], bucket, split.queue_ns / NS, split.prefill_ns / NS)
+            request = self.causes.witness.requests.find(cast("int", split.rid))
+            if request is not None:
+                bucket = self.buckets.bucket(request.prompt_tokens)
+                self._sink.split(request.model, bucket, split.queue_ns / NS, split.prefill_ns / NS)
 
     def _busiest_model(self) -> int:
         """An engine step serves all models of the server together; it is booked under the one most streams are of."""
@@ -289,6 +335,8 @@ class Ledger:
     def _close(self, request: Request, time_ns: int, outcome: str) -> None:
         if not request.first_ns:
             self.timeline.gone(request.rid, time_ns)
+            self.causes.witness.requests.over(request)
+        self.causes.left(request, time_ns, outcome)
         if request.generating and request.sent_ns:
             self._tell_prompt(request, time_ns)
             self._sink.prompt(request.model, request.prompt_tokens, request.cached_tokens)
@@ -301,8 +349,6 @@ class Ledger:
         self.books(request.model).concurrency.finished()
         self._change_decoding(request.model, -len(request.slots), time_ns)
         self._sink.finished(request.model, request.endpoint, outcome)
-        if request.first_ns:
-            self._remember_for_split(request)
         self.requests.pop(request.rid, None)
 
     def _correct_tokens(self, request: Request) -> None:
@@ -327,11 +373,6 @@ class Ledger:
         tpot_target = request.tpot_target_ns / NS or slo.tpot_seconds
         if request.first_ns - request.received_ns <= ttft_target and (tpot is None or tpot <= tpot_target):
             self._sink.within_slo(request.model)
-
-    def _remember_for_split(self, request: Request) -> None:
-        self._splits_for[request.rid] = (request.model, request.prompt_tokens)
-        while len(self._splits_for) > 4096:
-            self._splits_for.pop(next(iter(self._splits_for)))
 
     def _change_decoding(self, model: int, by: int, time_ns: int) -> None:
         self._decoding[model] = self._decoding.get(model, 0) + by

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
+
+_SPANS_KEPT: Final = 32
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +36,10 @@ class Request:
     slots: dict[int, int] = field(default_factory=dict)  # choice -> slot in the token books
     blocked_since_ns: int = 0  # our write to the client is blocked from here
     blocked_ns: int = 0  # and was blocked for so long before
+    blocked_spans: list[tuple[int, int]] = field(default_factory=list)  # the latest of these times
+    chars: int = 0  # of generated text of choice 0, as far as it was seen
+    told_tokens: int = 0  # tokens that usage told of single reads …
+    told_events: int = 0  # … and the token events that these brought
 
     @property
     def in_prefill(self) -> bool:
@@ -52,4 +59,12 @@ class Request:
         """Our write to the client is held up from here, or goes on."""
         if self.blocked_since_ns:
             self.blocked_ns += time_ns - self.blocked_since_ns
+            self.blocked_spans = [*self.blocked_spans[1 - _SPANS_KEPT :], (self.blocked_since_ns, time_ns)]
         self.blocked_since_ns = time_ns if blocked else 0
+
+    def blocked_within(self, start_ns: int, end_ns: int) -> int:
+        """For how long our write to the client was held up between these moments."""
+        spans = self.blocked_spans
+        if self.blocked_since_ns:
+            spans = [*spans, (self.blocked_since_ns, end_ns)]
+        return sum(max(0, min(end_ns, until) - max(start_ns, since)) for since, until in spans)

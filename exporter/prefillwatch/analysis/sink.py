@@ -7,6 +7,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from prefillwatch.analysis.delays import Stall
+from prefillwatch.analysis.incidents import Incident
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -47,3 +50,12 @@ class Sink(Protocol):
 
     def within_slo(self, model: int) -> None:
         """A finished request kept its TTFT and TPOT targets."""
+
+    def stall(self, stall: Stall) -> None:
+        """A gap that counts as a stall, with its final cause."""
+
+    def blame(self, model: int, bucket: int, seconds: float) -> None:
+        """Stall seconds that prompts of this size inflicted on streams of this model."""
+
+    def incident(self, incident: Incident) -> None:
+        """An incident is over; nothing will be added to it."""

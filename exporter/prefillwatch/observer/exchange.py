@@ -144,7 +144,7 @@ class Exchange:
         if not request.first_ns and (events or reader.others):
             self._first_tokens(time_ns, reader)
         if events:
-            ledger.token(request, 0, time_ns, events)
+            ledger.token(request, 0, time_ns, events, reader.chars_in_read, reader.tokens_in_read)
             self.slot = request.slots[0]
             if reader.tokens_in_read:
                 self._told_each = True

@@ -30,6 +30,7 @@ from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.observer import engine_gauges, own_gauges
 from prefillwatch.observer.exchange import Exchange
 from prefillwatch.observer.gauges import Gauges
+from prefillwatch.observer.incidents import IncidentHistory, wall_offset
 from prefillwatch.observer.procfs import read_process
 from prefillwatch.observer.publish import Publisher
 from prefillwatch.observer.state import relay_now, streams_now
@@ -55,7 +56,9 @@ class Observer:
         self._clock = clock
         self.names = ModelNames(analysis.max_models)
         self.registry = Registry()
-        self._publisher = Publisher(self.registry, self.names, PromptBuckets(analysis.prompt_edges))
+        self._history = IncidentHistory(self.names)
+        buckets = PromptBuckets(analysis.prompt_edges)
+        self._publisher = Publisher(self.registry, self.names, buckets, self._history)
         self.ledger = Ledger(analysis, self._publisher)
         self.taps = TapReader(self.ledger, self.names, self._exchange_ended)
         self._gauges = Gauges(self.registry, self.ledger, self.names)
@@ -115,7 +118,7 @@ class Observer:
     # --- News of upstream ---
 
     def on_page(self, page: PageSample, at_ns: int) -> None:
-        """Its metrics were read."""
+        self.ledger.page(engine_gauges.engine_page(page, at_ns, wall_offset()))
 
     def on_models(self, names: Sequence[str]) -> None:
         self.names.serve(names)
@@ -149,8 +152,8 @@ class Observer:
             **streams_now(self.ledger, self.names, now_ns, now - now_ns / NS),
         }
 
-    def incidents(self, limit: int) -> list[dict[str, Any]]:  # noqa: ARG002
-        return []
+    def incidents(self, limit: int) -> list[dict[str, Any]]:
+        return self._history.newest(self.ledger.causes.incidents.open, self._clock(), limit)
 
     def page(self) -> bytes:
         return landing_page(self.snapshot(), *self.ready())

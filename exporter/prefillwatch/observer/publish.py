@@ -6,19 +6,26 @@ from bisect import bisect_left
 
 import numpy as np
 
+from prefillwatch.analysis.delays import FREEZE, Stall
+from prefillwatch.analysis.incidents import Incident
+from prefillwatch.analysis.modelbooks import NS
 from prefillwatch.analysis.models import ModelNames
 from prefillwatch.analysis.prompts import PromptBuckets
 from prefillwatch.analysis.sink import FloatArray, IntArray
 from prefillwatch.export import table
 from prefillwatch.export.bounds import STEP_BUCKETS, STEP_EDGES
 from prefillwatch.export.registry import Registry
+from prefillwatch.observer.incidents import IncidentHistory
 
 
 class Publisher:
     """Implements `analysis.sink.Sink` on a metric registry."""
 
-    def __init__(self, registry: Registry, names: ModelNames, buckets: PromptBuckets) -> None:
+    def __init__(
+        self, registry: Registry, names: ModelNames, buckets: PromptBuckets, history: IncidentHistory | None = None
+    ) -> None:
         self._names = names
+        self._history = history or IncidentHistory(names)
         self._bucket_labels = buckets.labels_with_none
         self._gaps = registry.histogram(table.INTER_TOKEN_LATENCY)
         self._generated = registry.counter(table.GENERATED_TOKENS)
@@ -35,6 +42,12 @@ class Publisher:
         self._tpot = registry.histogram(table.TIME_PER_OUTPUT_TOKEN)
         self._deadlines = registry.counter(table.TOKEN_DEADLINES)
         self._misses = registry.counter(table.TOKEN_DEADLINE_MISSES)
+        self._stalls = registry.counter(table.STALLS)
+        self._stall_seconds = registry.counter(table.STALL_SECONDS)
+        self._blame = registry.counter(table.PREFILL_BLAME)
+        self._freezes = registry.counter(table.FREEZES)
+        self._freeze_seconds = registry.counter(table.FREEZE_SECONDS)
+        self._waits = registry.counter(table.WAITS)
         self._within_slo = registry.counter(table.REQUESTS_WITHIN_SLO)
 
     def _model(self, number: int) -> str:
@@ -84,3 +97,20 @@ class Publisher:
 
     def within_slo(self, model: int) -> None:
         self._within_slo.add((self._model(model),))
+
+    def stall(self, stall: Stall) -> None:
+        labels = (self._model(stall.model), stall.cause)
+        self._stalls.add(labels)
+        self._stall_seconds.add(labels, stall.excess_ns / NS)
+
+    def blame(self, model: int, bucket: int, seconds: float) -> None:
+        self._blame.add((self._model(model), self._bucket_labels[bucket]), seconds)
+
+    def incident(self, incident: Incident) -> None:
+        labels = (self._model(incident.model), incident.cause)
+        if incident.kind == FREEZE:
+            self._freezes.add(labels)
+            self._freeze_seconds.add(labels, (incident.ended_ns - incident.started_ns) / NS)
+        else:
+            self._waits.add(labels)
+        self._history.add(incident)

@@ -1,0 +1,211 @@
+"""From what was seen to the facts of a case: what a verdict on stalls that began and ended together needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from prefillwatch.analysis.cost import StepCost
+from prefillwatch.analysis.delays import Share, Stall, shares_of
+from prefillwatch.analysis.prefill import PrefillTimeline
+from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.verdict import Case
+from prefillwatch.analysis.witness import EnginePage, Witness
+
+NS: Final = 1_000_000_000
+MS: Final = 1_000_000
+
+#: A prompt is a plausible cause up to so many times what its tokens should cost.
+SLACK: Final = 2.0
+#: Delivery spreads a step's reads so far after a long step.
+_SPREAD_NS: Final = 20 * MS
+#: Streams return together when their first reads come within this.
+_TOGETHER_NS: Final = 60 * MS
+#: Pages older than this, before a gap or after it, tell nothing about it.
+_STALE_NS: Final = 5 * NS
+_AFTERMATH: Final = (50 * MS, 300 * MS)
+
+
+class InService(NamedTuple):
+    """Prompts in service during a gap, and for how long they can keep the engine busy."""
+
+    shares: tuple[Share, ...]
+    tokens: int
+    possible_s: float
+
+
+class CaseWorker:
+    """Puts cases together."""
+
+    def __init__(self, timeline: PrefillTimeline, witness: Witness, smallest_bucket: int) -> None:
+        self._timeline = timeline
+        self._witness = witness
+        self._smallest = smallest_bucket
+        self._left_out: list[tuple[int, int, Stall]] = []  # end, tokens that had to be computed again
+
+    def measure(self, stall: Stall, until_ns: int) -> None:
+        """Of how much of the gap all streams were silent. Once per stall, when the steps in it are known."""
+        stall.common_ns, _ = self._witness.steps.silence(stall.started_ns, until_ns)
+        _, stall.ticks = self._witness.steps.silence(stall.started_ns, until_ns - _SPREAD_NS)
+
+    def note_left_out(self, stall: Stall) -> None:
+        """Its stream came back to the batch: if it had been preempted, its tokens were computed again just then."""
+        self._left_out = [each for each in self._left_out[-256:] if each[0] > stall.ended_ns - 60 * NS]
+        again = stall.request.prompt_tokens + stall.request.events
+        self._left_out.append((stall.ended_ns, again, stall))
+
+    def case(self, stalls: Sequence[Stall], now_ns: int) -> tuple[Case, tuple[Share, ...]]:
+        """The case of stalls that began and ended together, or began together and last."""
+        stall = stalls[0]
+        start_ns, end_ns = stall.started_ns, stall.ended_ns or now_ns
+        before, after = self._pages_around(start_ns, stall.ended_ns or now_ns)
+        service = self._in_service(stall)
+        known = before is not None and after is not None
+        caught_up, by_text, withheld = _caught_up(stalls)
+        case = Case(
+            gap=(end_ns - start_ns) / NS,
+            excess=stall.excess_ns / NS,
+            baseline=stall.baseline_ns / NS,
+            own_lag=self._witness.own_lag.worst(start_ns, end_ns),
+            records_lost=self._witness.holes.worst(start_ns, end_ns) > 0,
+            blocked=min(each.request.blocked_within(each.started_ns, end_ns) for each in stalls) / NS,
+            common_silence=stall.common_ns / NS,
+            other_steps=stall.ticks,
+            several_engines=self._several_engines(),
+            withheld=withheld,
+            caught_up=caught_up,
+            by_text=by_text,
+            events=stall.events,
+            burst_before=stall.burst_before,
+            prefill_tokens=service.tokens,
+            prefill_possible=service.possible_s,
+            cost_known=stall.cost.known,
+            recomputed_tokens=self._recomputed(stall),
+            gauges_known=known,
+            preemptions=_preemptions(before, after),
+            kv_usage=self._fullest(before, after),
+            answered_meanwhile=self._answered(start_ns, end_ns),
+            prompts_stood_still=self._stood_still(stall, start_ns, end_ns),
+        )
+        return case, service.shares
+
+    # --- Prompts ---
+
+    def _in_service(self, stall: Stall) -> InService:
+        tokens = self._members(stall)
+        possible_ns = SLACK * sum(_most_ns(stall.cost, request, each) for request, each in tokens.items())
+        if not stall.cost.known:
+            whole = sum(request.uncached_tokens for request in tokens)
+            possible_ns = math.inf if whole > self._smallest else 0.0
+        return InService(shares_of(tokens), sum(tokens.values()), possible_ns / NS)
+
+    def _members(self, stall: Stall) -> dict[Request, int]:
+        """Whose prompts were in service, and how many tokens of each."""
+        start_ns, end_ns = stall.started_ns, stall.ended_ns
+        if end_ns and end_ns <= self._timeline.settled_ns and not self._several_engines():
+            rids = self._witness.facts.members(start_ns, end_ns)
+        else:
+            rids = self._guessed(start_ns, end_ns)
+        found = ((self._witness.requests.find(rid), tokens) for rid, tokens in rids.items())
+        return {request: tokens for request, tokens in found if request is not None and tokens > 0}
+
+    def _guessed(self, start_ns: int, end_ns: int) -> dict[int, int]:
+        """While the timeline is not final: whoever waits and may be in service."""
+        budget = self._timeline.engine.budget or 1 << 40
+        if not end_ns:
+            rids = [rid for rid, _ in self._timeline.in_service_now()]
+            waiting = [self._witness.requests.awaiting.get(rid) for rid in rids if isinstance(rid, int)]
+            requests = [request for request in waiting if request is not None]
+        elif self._several_engines() or self._overlaps(start_ns, end_ns):
+            requests = self._witness.requests.in_flight_over(start_ns)
+        else:
+            requests = []
+        return {request.rid: max(1, min(request.uncached_tokens, budget)) for request in requests}
+
+    def _overlaps(self, start_ns: int, end_ns: int) -> bool:
+        overlap = self._timeline.in_service(np.array([start_ns]), np.array([end_ns]))
+        return bool(overlap.tokens[0] > 0)
+
+    def _stood_still(self, stall: Stall, start_ns: int, end_ns: int) -> bool:
+        """Whether a prompt that takes far less than the gap got no first token in it."""
+        gap_ns = end_ns - start_ns
+        for request in self._witness.requests.in_flight_over(start_ns):
+            if request.first_ns and request.first_ns < end_ns - _SPREAD_NS:
+                continue
+            if stall.cost.known:
+                short = SLACK * _most_ns(stall.cost, request, request.uncached_tokens) < gap_ns / 2
+            else:
+                short = request.uncached_tokens <= self._smallest
+            if short:
+                return True
+        return False
+
+    def _recomputed(self, stall: Stall) -> int:
+        return sum(
+            tokens
+            for ended_ns, tokens, other in self._left_out
+            if other is not stall and abs(ended_ns - stall.ended_ns) <= _TOGETHER_NS
+        )
+
+    # --- Pages of upstream's metrics ---
+
+    def _several_engines(self) -> bool:
+        newest = self._witness.pages.newest
+        return newest is not None and newest.engines > 1
+
+    def _pages_around(self, start_ns: int, end_ns: int) -> tuple[EnginePage | None, EnginePage | None]:
+        pages = self._witness.pages
+        before, after = pages.last_before(start_ns), pages.first_after(end_ns) or pages.newest
+        if before is not None and before.at_ns < start_ns - _STALE_NS:
+            before = None
+        if after is not None and not start_ns < after.at_ns < end_ns + _STALE_NS:
+            after = None
+        return before, after
+
+    def _fullest(self, before: EnginePage | None, after: EnginePage | None) -> float | None:
+        if before is None or after is None:
+            return None
+        pages = self._witness.pages.between(before.at_ns, after.at_ns)
+        return max((page.kv_usage for page in pages if page.kv_usage is not None), default=None)
+
+    def _answered(self, start_ns: int, end_ns: int) -> bool:
+        return bool(self._witness.pages.between(start_ns + _SPREAD_NS, end_ns - _SPREAD_NS))
+
+
+def _most_ns(cost: StepCost, request: Request, tokens: int) -> float:
+    """What so many uncached tokens of a prompt can take: attention over its cached ones costs too, so these count as
+    if they were computed."""
+    most = tokens + request.cached_tokens
+    return cost.expect_ns(most, max(0, request.prompt_tokens - most))
+
+
+def _preemptions(before: EnginePage | None, after: EnginePage | None) -> float:
+    if before is None or after is None or before.preemptions is None or after.preemptions is None:
+        return 0.0
+    return max(0.0, after.preemptions - before.preemptions)
+
+
+def _caught_up(stalls: Sequence[Stall]) -> tuple[float, float, float]:
+    """Tokens that came in a bunch at the end of a stall, by events and by text, and those that had been due; means
+    over the streams, since one long word tells nothing."""
+    over = [stall for stall in stalls if stall.ended_ns and stall.baseline_ns]
+    if not over:
+        return max((stall.events - 1.0 for stall in stalls if stall.ended_ns), default=0.0), 0.0, 0.0
+    events = sum(map(_by_events, over)) / len(over)
+    text = sum(map(_by_text, over)) / len(over)
+    withheld = sum((stall.ended_ns - stall.started_ns) / stall.baseline_ns - 1 for stall in over) / len(over)
+    return events, text, withheld
+
+
+def _by_events(stall: Stall) -> float:
+    shortest, longest = _AFTERMATH
+    window_ns = min(max((stall.ended_ns - stall.started_ns) // 3, shortest), longest)
+    after = sum(events for time_ns, events in stall.after if time_ns <= stall.ended_ns + window_ns)
+    return stall.tokens - 1 + max(0.0, after - window_ns / stall.baseline_ns)
+
+
+def _by_text(stall: Stall) -> float:
+    return max(0.0, stall.chars / stall.usual_chars - stall.events) if stall.usual_chars else 0.0

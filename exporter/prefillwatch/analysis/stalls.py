@@ -1,0 +1,155 @@
+"""Which gaps are stalls: while they last, and when they end.
+
+A gap is a stall when it is at least so long and so many times the baseline per token that it brought, or so long that
+it always is one (`StallRule`). The excess is what goes beyond the baseline of the tokens it brought.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from prefillwatch.analysis.delays import Stall
+from prefillwatch.analysis.gaps import GapBook
+from prefillwatch.analysis.pending import Gaps
+from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.settings import StallRule
+
+NS = 1_000_000_000
+
+AFTERMATH_NS = NS * 3 // 10
+"""So long after a stall its stream is watched for tokens that had been held back."""
+
+
+class Return(NamedTuple):
+    """More about a read that may have ended a stall."""
+
+    tokens: float
+    """That it brought, in units of the stream's usual token event."""
+    chars: int = 0
+    usual_chars: float = 0.0
+    """Characters per token event before."""
+    first_burst: int = 0
+    """Token events of the read before it, if that was the first of the stream."""
+
+
+class StallWatch:
+    """Finds stalls in the gaps of all streams. `open` are those that last."""
+
+    def __init__(self, rule: StallRule, book: GapBook) -> None:
+        self._rule = rule
+        self._book = book
+        self.shortest_ns = round(min(rule.min_seconds, rule.always_seconds) * NS)
+        self.open: dict[int, Stall] = {}
+        self._owners: dict[int, Request] = {}
+        self._returns: dict[tuple[int, int], Return] = {}
+        self._watched: dict[int, Stall] = {}
+        self._bursts: dict[int, int] = {}  # token events that ended the stall before
+
+    def begin(self, slot: int, request: Request) -> None:
+        self._owners[slot] = request
+
+    def returned(self, slot: int, time_ns: int, details: Return) -> None:
+        """A read after a silence long enough to be a stall."""
+        self._returns[(slot, time_ns)] = details
+
+    def leave(self, slot: int) -> Stall | None:
+        """The stream is over; its stall if it was in one."""
+        self._owners.pop(slot, None)
+        self._watched.pop(slot, None)
+        self._bursts.pop(slot, None)
+        return self.open.pop(slot, None)
+
+    def interrupt(self, slot: int) -> Stall | None:
+        """Reads were lost: whether the gap goes on is unknown."""
+        return self.open.pop(slot, None)
+
+    def ended(self, gaps: Gaps, clear_step_ns: int) -> tuple[list[Stall], list[Stall]]:
+        """Stalls that ended with these gaps, and open ones that turned out to be none. The gaps are in order of slot
+        and time."""
+        lengths = gaps.end_ns - gaps.start_ns
+        long = lengths >= self.shortest_ns
+        if not self._watched and not long.any():
+            self._returns.clear()
+            return [], []
+        found: list[Stall] = []
+        none: list[Stall] = []
+        self._note_aftermath(gaps)
+        for index in np.flatnonzero(long).tolist():
+            stall, wrong = self._end(gaps, index, clear_step_ns)
+            if wrong is not None:
+                none.append(wrong)
+            if stall is not None:
+                stall.after += _following(gaps, index)
+                found.append(stall)
+        self._returns.clear()
+        return found, none
+
+    def _note_aftermath(self, gaps: Gaps) -> None:
+        if self._watched:
+            for index in np.flatnonzero(np.isin(gaps.slot, list(self._watched))).tolist():
+                stall = self._watched[int(gaps.slot[index])]
+                stall.after.append((int(gaps.end_ns[index]), int(gaps.events[index])))
+
+    def _end(self, gaps: Gaps, index: int, clear_step_ns: int) -> tuple[Stall | None, Stall | None]:
+        slot, start_ns, end_ns = int(gaps.slot[index]), int(gaps.start_ns[index]), int(gaps.end_ns[index])
+        known = self.open.pop(slot, None)
+        request = self._owners.get(slot)
+        if request is None:
+            return None, known
+        events = int(gaps.events[index])
+        details = self._returns.get((slot, end_ns), Return(float(events)))
+        baseline_ns = known.baseline_ns if known else self._baseline_ns(slot, clear_step_ns)
+        tokens = max(details.tokens, 1.0)
+        if not self._is_stall(end_ns - start_ns, tokens, baseline_ns):
+            return None, known
+        stall = known or Stall(request=request, model=int(gaps.model[index]), started_ns=start_ns, slot=slot)
+        stall.started_ns, stall.ended_ns, stall.tokens, stall.baseline_ns = start_ns, end_ns, tokens, baseline_ns
+        stall.excess_ns = max(0.0, end_ns - start_ns - tokens * baseline_ns)
+        stall.events, stall.chars, stall.usual_chars = events, details.chars, details.usual_chars
+        stall.burst_before = self._bursts.get(slot, details.first_burst)
+        self._bursts[slot] = events
+        self._watched[slot] = stall
+        return stall, None
+
+    def _is_stall(self, gap_ns: int, tokens: float, baseline_ns: float) -> bool:
+        rule = self._rule
+        if gap_ns >= round(rule.always_seconds * NS):
+            return True
+        if gap_ns < round(rule.min_seconds * NS) or not baseline_ns:
+            return False
+        return gap_ns >= rule.factor * baseline_ns * tokens
+
+    def _baseline_ns(self, slot: int, clear_step_ns: int) -> float:
+        baseline = self._book.baseline(slot)
+        return baseline * NS if baseline is not None else float(clear_step_ns)
+
+    def lasting(self, now_ns: int, clear_step_ns: int) -> list[Stall]:
+        """Open gaps that count as stalls by now, old and new ones."""
+        self._watched = {slot: each for slot, each in self._watched.items() if now_ns < each.ended_ns + AFTERMATH_NS}
+        slots, silent_s = self._book.open_gaps(now_ns)
+        for index in np.flatnonzero(silent_s * NS >= self.shortest_ns).tolist():
+            slot, silent_ns = int(slots[index]), round(float(silent_s[index]) * NS)
+            stall = self.open.get(slot) or self._notice(slot, now_ns - silent_ns, silent_ns, clear_step_ns)
+            if stall is not None:
+                stall.excess_ns = max(0.0, now_ns - stall.started_ns - stall.baseline_ns)
+        return list(self.open.values())
+
+    def _notice(self, slot: int, start_ns: int, silent_ns: int, clear_step_ns: int) -> Stall | None:
+        request = self._owners.get(slot)
+        baseline_ns = self._baseline_ns(slot, clear_step_ns)
+        if request is None or not self._is_stall(silent_ns, 1.0, baseline_ns):
+            return None
+        model = self._book.model(slot)
+        stall = Stall(request=request, model=model, started_ns=start_ns, slot=slot, baseline_ns=baseline_ns)
+        self.open[slot] = stall
+        return stall
+
+
+def _following(gaps: Gaps, index: int) -> list[tuple[int, int]]:
+    """Later reads of the same stream in the batch that come soon enough to be the aftermath of the gap at ``index``."""
+    until_ns = int(gaps.end_ns[index]) + AFTERMATH_NS
+    last = int(gaps.slot.searchsorted(gaps.slot[index], "right"))
+    times, events = gaps.end_ns[index + 1 : last].tolist(), gaps.events[index + 1 : last].tolist()
+    return [(time_ns, count) for time_ns, count in zip(times, events, strict=True) if time_ns <= until_ns]

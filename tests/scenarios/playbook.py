@@ -1,0 +1,191 @@
+"""Scenes for the observer: who sent what when, when tokens came, what upstream's metrics said; and what it makes of it.
+
+Times are milliseconds from the start of the scene. Everything goes through the tap, as a relay would tell it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.observer.script import DONE, Observed, Relay, chunk, ns, usage
+
+from prefillwatch.analysis.settings import AnalysisSettings
+from prefillwatch.analysis.witness import EnginePage
+from prefillwatch.export import table
+from prefillwatch.wire.tap import Finish, Kind, RelayStats, encode_payload
+
+PACKET_MS = 20.0
+#: Long enough for every verdict to become final.
+AFTER_MS = 35_000.0
+CHARS_PER_TOKEN = 4
+
+
+def beat(every: float, until: float, *freezes: tuple[float, float], start: float = 100.0) -> list[float]:
+    """Times of tokens: one ``every`` so often, but for freezes (from when on, how long the gap is)."""
+    times, at, left = [], start, sorted(freezes)
+    while at <= until:
+        times.append(at)
+        if left and at + every > left[0][0]:
+            at += left.pop(0)[1]
+        else:
+            at += every
+    return times
+
+
+@dataclass
+class Prompt:
+    """A request of the scene."""
+
+    scene: Scene
+    stream: int
+    sent: float
+    tokens: int
+    generated: int = 0
+
+    def answers(self, times: Iterable[float], events: int = 1, text: str = " word") -> Prompt:
+        """Reads of so many token events each, or of one long event."""
+        for at in times:
+            self.read(at, events, text)
+        return self
+
+    def read(self, at: float, events: int = 1, text: str = " word", **more: Any) -> None:
+        if not self.generated:
+            self.scene.at(at - 0.01, lambda relay: relay.response(at - 0.01, self.stream))
+        self.generated += events
+        self.scene.at(at, lambda relay: relay.data(at, self.stream, chunk(text, **more) * events))
+
+    def ends(self, at: float, cached: int = 0, completion: int | None = None) -> Prompt:
+        told = usage(self.tokens, self.generated if completion is None else completion, cached)
+
+        def end(relay: Relay) -> None:
+            relay.data(at, self.stream, told + DONE)
+            relay.end(at, self.stream)
+
+        self.scene.at(at, end)
+        return self
+
+    def client_leaves(self, at: float) -> Prompt:
+        self.scene.at(at, lambda relay: relay.end(at, self.stream, Finish.CLIENT_CLOSED))
+        return self
+
+    def breaks_off(self, at: float) -> Prompt:
+        self.scene.at(at, lambda relay: relay.end(at, self.stream, Finish.UPSTREAM_TRUNCATED))
+        return self
+
+    def blocked(self, since: float, until: float) -> Prompt:
+        self.scene.at(since, lambda relay: relay.add(since, self.stream, Kind.BLOCKED))
+        self.scene.at(until, lambda relay: relay.add(until, self.stream, Kind.UNBLOCKED))
+        return self
+
+
+@dataclass
+class Scene:
+    """Collects what happens, then plays it in order of time."""
+
+    settings: AnalysisSettings = field(default_factory=AnalysisSettings)
+
+    def __post_init__(self) -> None:
+        self.observed = Observed(self.settings)
+        self._relay = Relay(self.observed)
+        self._plan: list[tuple[float, int, Callable[[Relay], Any]]] = []
+        self._order = itertools.count()
+        self._streams = itertools.count(1)
+        self._names = itertools.count()
+
+    # --- What happens ---
+
+    def at(self, at: float, what: Callable[[Relay], Any]) -> None:
+        heapq.heappush(self._plan, (at, next(self._order), what))
+
+    def prompt(self, at: float, tokens: int, name: str = "", media: bool = False, **body: Any) -> Prompt:
+        """A request is sent; its size is known from its text until usage tells it."""
+        stream = next(self._streams)
+        content: Any = "x" * (CHARS_PER_TOKEN * tokens)
+        if media:
+            picture = {"type": "image_url", "image_url": {"url": "http://pictures/1.png"}}
+            content = [{"type": "text", "text": content}, picture]
+        message = {"messages": [{"role": "user", "content": content}], **body}
+
+        def send(relay: Relay) -> None:
+            assert relay.request(at, message, request_id=name or f"request-{stream}") == stream
+
+        self.at(at, send)
+        return Prompt(self, stream, at, tokens)
+
+    def victims(
+        self, count: int, times: list[float], events: int = 1, text: str = " word", ends: bool = True
+    ) -> list[Prompt]:
+        """Streams that get their tokens from the same engine steps."""
+        found = []
+        for number in range(count):
+            mine = [at + 0.2 * number for at in times]
+            victim = self.prompt(times[0] - 90 + number, 16, f"victim-{next(self._names)}")
+            victim.answers(mine, events, text)
+            found.append(victim.ends(mine[-1] + 2) if ends else victim)
+        return found
+
+    def gauges(self, at: float, **what: Any) -> None:
+        """A page of upstream's metrics was read."""
+        self.at(at, lambda _: self.observed.ledger.page(EnginePage(ns(at), **what)))
+
+    def healthy(self, since: float, until: float, running: int, every: float = 1000, **what: Any) -> None:
+        """Pages at regular times that say nothing is wrong."""
+        at = since
+        while at <= until:
+            self.gauges(at, **({"running": running, "waiting": 0, "kv_usage": 0.3, "preemptions": 0.0} | what))
+            at += every
+
+    def relay_lags(self, at: float, seconds: float) -> None:
+        """The relay tells every second how late it ran; now it was once as late as this."""
+        bounds = (0.05, 0.1, 0.25, 0.5, 1.0)
+
+        def tell(relay: Relay, at: float, late: bool) -> None:
+            counts = [10] + [0] * len(bounds)
+            if late:
+                counts[sum(seconds > bound for bound in bounds)] += 1
+            stats = RelayStats(1, 1, 0, 1, bounds, tuple(counts), 0.0)
+            relay.add(at, 0, Kind.STATS, encode_payload(stats))
+
+        self.at(at - 1000 * seconds - 10, lambda relay: tell(relay, at - 1000 * seconds - 10, False))
+        self.at(at, lambda relay: tell(relay, at, True))
+
+    # --- What the observer makes of it ---
+
+    def play(self, until: float | None = None) -> Scene:
+        """Play up to a moment, or all of it and wait until every verdict is final."""
+        packet_due = self.observed.now_ms + PACKET_MS
+        while self._plan and (until is None or self._plan[0][0] <= until):
+            at, _, what = heapq.heappop(self._plan)
+            if at > packet_due:
+                self._relay.flush()
+                self.observed.advance(at)
+                packet_due = at + PACKET_MS
+            what(self._relay)
+        self._relay.flush()
+        self.observed.advance(until if until is not None else self.observed.now_ms + AFTER_MS)
+        return self
+
+    def incidents(self, kind: str = "freeze") -> list[dict[str, Any]]:
+        """As the API shows them, the oldest first."""
+        history, ledger = self.observed.history, self.observed.ledger
+        found = history.newest(ledger.causes.incidents.open, ns(self.observed.now_ms), 1000)
+        return [each for each in found[::-1] if each["kind"] == kind]
+
+    def incident(self, kind: str = "freeze") -> dict[str, Any]:
+        found = self.incidents(kind)
+        assert len(found) == 1, [(each["cause"], each["duration_seconds"]) for each in found]
+        return found[0]
+
+    def causes(self, kind: str = "freeze") -> list[str]:
+        return [each["cause"] for each in self.incidents(kind)]
+
+    def stalls(self) -> dict[str, int]:
+        """Final stalls by cause."""
+        return {cause: round(count) for (_, cause), count in self.observed.values(table.STALLS).items()}
+
+    def stall_seconds(self) -> dict[str, float]:
+        return {cause: seconds for (_, cause), seconds in self.observed.values(table.STALL_SECONDS).items()}

@@ -45,7 +45,9 @@ class Seen:
     sized_ns: dict[str, int] = field(default_factory=dict)
 
 
-def from_simulator(run: VirtualRun, seed: int = 1, api_ns: int = 3 * MS, jitter: bool = True) -> Seen:
+def from_simulator(
+    run: VirtualRun, seed: int = 1, api_ns: int = 3 * MS, tokenise_ns: int = 0, jitter: bool = True
+) -> Seen:
     """Adds what lies between engine and sidecar: the API server's share, and a delivery that spreads after long
     steps."""
     rng = random.Random(seed)
@@ -67,7 +69,11 @@ def from_simulator(run: VirtualRun, seed: int = 1, api_ns: int = 3 * MS, jitter:
                 reads[rid].append((at_ns, index))
     cached = {rid: tokens for step in run.steps for rid, tokens in step.admitted.items()}
     prompts = {
-        rid: (sent_ns - api_ns, run.requests[rid].prompt_tokens, run.requests[rid].prompt_tokens - cached.get(rid, 0))
+        rid: (
+            sent_ns - api_ns - tokenise_ns * run.requests[rid].prompt_tokens,
+            run.requests[rid].prompt_tokens,
+            run.requests[rid].prompt_tokens - cached.get(rid, 0),
+        )
         for rid, sent_ns in run.sent_ns.items()
     }
     closed = {

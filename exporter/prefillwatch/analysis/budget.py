@@ -36,7 +36,7 @@ MOST_STEPS = 500
 FORGET = 0.95
 """Weight of a busy time against the one after it: the engine may be started anew with another budget."""
 
-POOR_FIT = 0.2
+POOR_FIT = 0.15
 """Share of step time in the wrong place from which on budgets between the powers of two, and caps, are tried …"""
 MUCH_BETTER = 0.7
 """… and taken when they leave so much less in the wrong place."""
@@ -44,8 +44,9 @@ MUCH_BETTER = 0.7
 FINER = 16
 """Number of budgets tried between one power of two and the next."""
 
-ENOUGH_STEPS = 16
-"""Long steps that must have been seen before a budget is sought between the powers of two."""
+ENOUGH_STEPS = 12
+"""Steps beyond the first of each busy time that must have been seen before a budget is sought between the powers of
+two."""
 
 PROVEN_BY = 0.5
 """Steps that must be in the wrong place under an unlimited budget, or without chunked prefill, to refute either."""
@@ -172,7 +173,7 @@ class Learner:
     def add(self, beats: Iterable[Beat], released: Sequence[tuple[Prompt, Beat]]) -> None:
         """Take in a finished busy time: its steps, and the prompts with the steps that made their first tokens."""
         makers = {id(beat) for _, beat in released}
-        carriers = [beat for beat in beats if beat.long or id(beat) in makers]
+        carriers = [beat for beat in beats if id(beat) in makers or (beat.long and had_work(beat, released))]
         position = {id(beat): index for index, beat in enumerate(carriers)}
         prompts = [(prompt, position[id(beat)]) for prompt, beat in released if id(beat) in position]
         run = Run(carriers, in_order(prompts))
@@ -202,7 +203,7 @@ class Learner:
         misfits = self._misfits(weighted, self._policies)
         best = min(self._policies, key=misfits.__getitem__)
         steps = sum(weight * len(run.beats) for run, weight in weighted)
-        if steps > ENOUGH_STEPS and misfits[best] > POOR_FIT * steps:
+        if steps - sum(weight for _, weight in weighted) > ENOUGH_STEPS and misfits[best] > POOR_FIT * steps:
             best = self._refined(weighted, best, misfits[best])
             misfits |= self._misfits(weighted, [best])
         whole = min((each for each in self._policies if not each.chunked), key=misfits.__getitem__)
@@ -237,6 +238,11 @@ class Learner:
             return best
         self._policies.append(found)
         return found
+
+
+def had_work(beat: Beat, released: Iterable[tuple[Prompt, Beat]]) -> bool:
+    """Whether a prompt of the busy time can have been in a step at all."""
+    return any(prompt.sent_ns <= beat.start_ns and beat.end_ns <= maker.end_ns for prompt, maker in released)
 
 
 def in_order(prompts: list[tuple[Prompt, int]]) -> list[tuple[Prompt, int]]:

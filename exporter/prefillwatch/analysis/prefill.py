@@ -137,8 +137,7 @@ class PrefillTimeline:
     def steps(self, steps: Iterable[Step]) -> None:
         """Steps that closed, from the heartbeat."""
         for step in steps:
-            waiting = not self._room.nobody(step.start_ns, step.end_ns, self._passed_over_ns)
-            self.clear.observe(step.duration_ns, step.streams, waiting=waiting)
+            self.clear.observe(step.duration_ns, step.streams, waiting=self._may_carry_a_prompt(step))
             if self._engine_until_ns is not None and step.end_ns < self._engine_until_ns + ENGINE_IS_LIVE_NS:
                 continue
             self._engine_until_ns = None
@@ -218,6 +217,13 @@ class PrefillTimeline:
         self._room.forget(now_ns - self._horizon_ns, self._max_steps)
         self._history.forget(now_ns - self._horizon_ns, self._max_steps)
 
+    def _may_carry_a_prompt(self, step: Step) -> bool:
+        """Those passed over by a clear step before are taken for absent as long as steps stay clear."""
+        if not self._room.nobody(step.start_ns, step.end_ns, self._passed_over_ns):
+            return True
+        long_ns = self.clear.long_ns(step.streams)
+        return step.duration_ns > long_ns > 0 and not self._room.nobody(step.start_ns, step.end_ns, 0)
+
     def _append(self, beat: Beat) -> None:
         if beat.long and not beat.told:
             beat.guesses = self._guess(beat.start_ns, self.engine.room(beat))
@@ -226,9 +232,13 @@ class PrefillTimeline:
         self._beats.append(beat)
 
     def _guess(self, start_ns: int, room: int) -> list[tuple[Prompt, int]]:
-        """Who may ride in a step that begins now: in order of arrival, unless a clear step has passed them over."""
+        """Who may ride in a step that begins now: in order of arrival, unless a clear step has passed them over.
+
+        Failing those, somebody passed over who needs more than one step: others' first tokens will tell at once.
+        """
         riders: list[tuple[Prompt, int]] = []
-        for prompt in self._room.fresh(self._passed_over_ns, start_ns):
+        fresh = self._room.fresh(self._passed_over_ns, start_ns)
+        for prompt in fresh or self._room.large(room, start_ns):
             if room <= 0:
                 break
             tokens = min(room, max(1, prompt.uncached - prompt.guessed))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from prefillwatch.analysis.packing import Prompt
+
+OLDEST = 64
+"""So many of those who wait longest are looked at for a large prompt."""
 
 by_arrival = attrgetter("sent_ns")
 by_first_token = attrgetter("first_ns")
@@ -98,6 +102,11 @@ class WaitingRoom:
     def fresh(self, since_ns: int, until_ns: int) -> list[Prompt]:
         """Waiting requests that were sent between two moments: the ones before were passed over by a clear step."""
         return list(reversed(list(_newest_first(self.waiting, since_ns, until_ns))))
+
+    def large(self, tokens: int, until_ns: int) -> list[Prompt]:
+        """Among those who wait longest, the ones with more uncached tokens than that."""
+        oldest = islice(self.waiting.values(), OLDEST)
+        return [prompt for prompt in oldest if prompt.uncached > tokens and prompt.sent_ns <= until_ns]
 
     def nobody(self, start_ns: int, end_ns: int, since_ns: int) -> bool:
         """Whether nobody was without a first token in that time, apart from those sent before ``since_ns``."""

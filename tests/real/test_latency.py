@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.real.client import Answer, ask
 from tests.real.engine import MODEL_NAME, Engine
 from tests.real.four_endpoints import PATHS, request
@@ -26,8 +25,6 @@ from tests.real.sidecar import Metrics, Sidecar
 VICTIMS, VICTIM_TOKENS = 6, 600
 PROMPTS, PROMPT_TOKENS = 2, 4
 PROMPT = " ".join(["import self return def class None True for in if not and or else with from as raise name"] * 132)
-    "import self return def class None True for in if not and or else with from as raise name".split() * 132
-)
 CHAT = PATHS["chat_completions"]
 GAPS = "prefillwatch_inter_token_latency_seconds"
 
@@ -74,7 +71,8 @@ class Load:
         return sorted(gap for step in self.steps for gap in step.get("itl", ()))
 
     def longest_prefill_step(self) -> float:
-        return max(step["elapsed_ms"] for step in self.steps if step.get("prefill_tokens")) / 1e3
+        longest_ms: float = max(step["elapsed_ms"] for step in self.steps if step.get("prefill_tokens"))
+        return longest_ms / 1e3
 
 
 def steps_since(log: Path, began_ns: int) -> list[dict[str, Any]]:

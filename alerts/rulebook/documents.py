@@ -1,0 +1,141 @@
+"""The files that are made of the rules: plain rule files, the Kubernetes resource, unit tests and the runbook index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from alerts.rulebook.groups import all_alerts, all_groups, files
+from alerts.rulebook.rule import Alert, Group, Recording
+from alerts.rulebook.source import Source, format_duration
+
+HEADER = "# Written by python -m alerts.generate from alerts/source.yml; change it there.\n"
+TEMPLATES = "tests/templates"
+
+
+def documents(source: Source, folder: Path) -> dict[str, str]:
+    """Every generated file below ``folder`` with its text. Reads the templates of the unit tests there."""
+    texts = {f"rules/{stem}.yml": rule_file(source, groups) for stem, groups in files(source).items()}
+    texts["kubernetes/prometheusrule.yaml"] = prometheus_rule(source)
+    texts["runbooks/README.md"] = runbook_index(source)
+    constants = test_constants(source)
+    for template in sorted((folder / TEMPLATES).glob("*.yml")):
+        texts[f"tests/{template.name}"] = HEADER + filled(template.read_text(encoding="utf-8"), constants)
+    return texts
+
+
+def rule_file(source: Source, groups: Iterable[Group]) -> str:
+    return HEADER + _yaml({"groups": [_group(source, group) for group in groups]})
+
+
+def prometheus_rule(source: Source) -> str:
+    """All groups as one resource. Prometheus operators of kube-prometheus-stack pick up only resources that carry
+    their ``release`` label: add it with kustomize or set ruleSelectorNilUsesHelmValues to false."""
+    resource = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "prefillwatch", "labels": {"app.kubernetes.io/name": "prefillwatch"}},
+        "spec": {"groups": [_group(source, group) for group in all_groups(source)]},
+    }
+    return HEADER + _yaml(resource)
+
+
+def _group(source: Source, group: Group) -> dict[str, Any]:
+    rules = [_recording(rule) if isinstance(rule, Recording) else _alert(source, rule) for rule in group.rules]
+    return {"name": group.name, "interval": str(source.evaluation), "rules": rules}
+
+
+def _recording(rule: Recording) -> dict[str, Any]:
+    return {"record": rule.record, "expr": rule.expr}
+
+
+def _alert(source: Source, alert: Alert) -> dict[str, Any]:
+    return {
+        "alert": alert.name,
+        "expr": alert.expr,
+        "for": str(alert.hold),
+        "keep_firing_for": str(alert.keep),
+        "labels": {"severity": alert.severity, **alert.labels},
+        "annotations": {
+            "summary": alert.summary,
+            "description": alert.description,
+            "runbook_url": source.runbook(alert.name),
+        },
+    }
+
+
+def runbook_index(source: Source) -> str:
+    lines = [
+        "<!-- Written by python -m alerts.generate from alerts/source.yml; change it there. -->",
+        "# Runbooks",
+        "",
+        "One page per alert: what users feel, how to confirm it, what to change, how to see that it helped.",
+        "",
+        "| alert | severity | holds for | what it says |",
+        "|---|---|---|---|",
+    ]
+    for name, alerts in _by_name(all_alerts(source)).items():
+        severities = ", ".join(dict.fromkeys(alert.severity for alert in alerts))
+        holds = ", ".join(dict.fromkeys(str(alert.hold) for alert in alerts))
+        summaries = " ".join(dict.fromkeys(alert.summary for alert in alerts))
+        lines.append(f"| [{name}]({name}.md) | {severities} | {holds} | {summaries} |")
+    return "\n".join(lines) + "\n"
+
+
+def _by_name(alerts: Iterable[Alert]) -> dict[str, list[Alert]]:
+    found: dict[str, list[Alert]] = {}
+    for alert in alerts:
+        found.setdefault(alert.name, []).append(alert)
+    return found
+
+
+# --- Unit tests ---
+
+
+def test_constants(source: Source) -> dict[str, str]:
+    """What a test template may name as ``<<key>>``: times, thresholds, and the texts that never vary."""
+    constants = {f"threshold.{key}": str(value) for key, value in source.raw["thresholds"].items()}
+    constants |= {f"ttft.{size}": str(limit) for size, limit in source.promises["ttft_p99"].items()}
+    constants |= {
+        "job": source.job,
+        "vllm_job": source.vllm_job,
+        "prefix": source.metric(""),
+        "vllm_prefix": source.vllm_metric(""),
+        "scrape": str(source.scrape),
+        "evaluation": str(source.evaluation),
+        "window": str(source.diagnosis),
+        "itl": repr(float(source.promises["itl"])),
+    }
+    for alert in all_alerts(source):
+        constants[f"for.{alert.name}"] = str(alert.hold)
+        constants[f"summary.{alert.name}"] = alert.summary
+        constants[f"runbook.{alert.name}"] = source.runbook(alert.name)
+        constants[f"after.{alert.name}"] = format_duration(source.diagnosis.seconds + alert.hold.seconds)
+    return constants
+
+
+def filled(template: str, constants: dict[str, str]) -> str:
+    """Raises KeyError for a constant that does not exist."""
+    return re.sub(r"<<([^<>]+)>>", lambda found: constants[found[1]], template)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Expressions as blocks, lists indented as people write them."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002 (PyYAML's signature)
+        super().increase_indent(flow, indentless=False)
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _yaml(document: dict[str, Any]) -> str:
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)

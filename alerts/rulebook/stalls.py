@@ -1,0 +1,152 @@
+"""Alerts about gaps between tokens: that users are stalled, and which cause the sidecar's verdicts name."""
+
+from __future__ import annotations
+
+from alerts.rulebook.names import Names
+from alerts.rulebook.rule import (
+    VALUE_AS_SECONDS,
+    VALUE_AS_SHARE,
+    Alert,
+    asked,
+    label,
+    number,
+    promql,
+    share,
+)
+from alerts.rulebook.source import Source
+
+
+def dominated_by(n: Names, cause: str) -> str:
+    """Stalls take a noticeable share of decoding time, most of it by one cause, and enough is decoded to say so."""
+    s = n.source
+    return promql(f"""
+        {n.stall_share}{{cause="{cause}"}} > {number(s.threshold("stall_share"))}
+        and {n.cause_share}{{cause="{cause}"}} > {number(s.threshold("cause_share"))}
+        and ignoring (cause) {n.decoding} > {number(s.threshold("min_decoding"))}
+    """)
+
+
+def stall_alerts(source: Source) -> tuple[Alert, ...]:
+    names = Names(source)
+    return (_stream_freeze(names), _prefill_interference(names), *_not_prefill(names))
+
+
+def _who(n: Names) -> tuple[str, ...]:
+    return ("job", n.source.replica_label, "model")
+
+
+def _now(n: Names, metric: str) -> str:
+    """A gauge of the alert's replica and model, as a number."""
+    query = f"{n.source.metric(metric)}{{job=%q,{n.source.replica_label}=%q,model=%q}}"
+    return asked(query, _who(n), '{{ . | first | value | printf "%.0f" }}', "an unknown number of")
+
+
+def _stream_freeze(n: Names) -> Alert:
+    s, name = n.source, "StreamFreeze"
+    return Alert(
+        name=name,
+        severity="critical",
+        expr=promql(f"""
+            {n.metric("open_gap_seconds")} > {number(s.threshold("open_gap"))}
+            or (
+              {n.metric("open_gap_seconds")}
+              and avg_over_time({n.frozen_share}[{s.freeze}]) > {number(s.threshold("frozen_share"))}
+            )
+        """),
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="Answers have stopped in the middle of being written.",
+        description=(
+            f"A reader of {label('model')} on {label(s.replica_label)} has seen no token for {VALUE_AS_SECONDS}; "
+            f"{_now(n, 'frozen_streams')} of {_now(n, 'decoding_streams')} streams are frozen now. Waiting for their "
+            f"first token: {_now(n, 'prefilling_requests')} requests with {_now(n, 'prefilling_tokens')} prompt tokens."
+        ),
+    )
+
+
+def _culprits(n: Names) -> str:
+    """Sizes of the prompts to blame, the worst first, with the stall seconds that each inflicted."""
+    query = (
+        f"sort_desc(topk(3, increase({n.source.metric('prefill_blame_seconds_total')}"
+        f"{{job=%q,{n.source.replica_label}=%q,model=%q}}[{n.window}]) > 0))"
+    )
+    arguments = " ".join(f"$labels.{name}" for name in _who(n))
+    return (
+        f"{{{{ range $i, $culprit := query (printf `{query}` {arguments}) }}}}"
+        '{{ if $i }}, {{ end }}{{ $culprit.Labels.prompt_bucket }} tokens ({{ printf "%.0f" $culprit.Value }} s)'
+        "{{ else }}not known yet{{ end }}"
+    )
+
+
+def _advice(n: Names) -> str:
+    query = f"{n.source.metric('advised_max_batched_tokens')}{{job=%q,{n.source.replica_label}=%q,model=%q}}"
+    return asked(
+        query,
+        _who(n),
+        '--max-num-batched-tokens {{ . | first | value | printf "%.0f" }} keeps gaps under their target',
+        "none yet, the cost of a prompt token is still being learned",
+    )
+
+
+def _prefill_interference(n: Names) -> Alert:
+    s, name = n.source, "PrefillInterference"
+    return Alert(
+        name=name,
+        severity="warning",
+        expr=dominated_by(n, "prefill"),
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="Long prompts freeze other users' answers.",
+        description=(
+            f"Over {n.window}, readers of {label('model')} on {label(s.replica_label)} lost {VALUE_AS_SHARE} of their "
+            f"decoding time (limit {share(s.threshold('stall_share'))}) to the prefill of other requests' prompts. "
+            f"Stall seconds by size of the prompt to blame: {_culprits(n)}. Advice: {_advice(n)}."
+        ),
+    )
+
+
+_OTHER_CAUSES = {
+    "Preemption": (
+        "preemption",
+        "Answers stall because the KV cache is full, not because of prefill.",
+        (
+            "preemption: the KV cache ran out and requests were thrown out of the batch. Chunking prompts finer does "
+            "not help; more KV cache or fewer sequences at once does."
+        ),
+    ),
+    "Frontend": (
+        "frontend",
+        "Answers stall in the API server, not because of prefill.",
+        (
+            "the API server process: tokens had been made in time and were handed on late and bunched. Step budgets do "
+            "not help; more API server processes, or work taken off them, does."
+        ),
+    ),
+    "EnginePause": (
+        "engine_pause",
+        "The engine stops for reasons other than prefill.",
+        (
+            "pauses of the whole engine that no prompt in flight explains. Step budgets do not help; look at the "
+            "engine's host: garbage collection, compilation, expert rebalancing, a hung rank."
+        ),
+    ),
+}
+
+
+def _not_prefill(n: Names) -> list[Alert]:
+    s = n.source
+    return [
+        Alert(
+            name=(name := f"NotPrefill{suffix}"),
+            severity="warning",
+            expr=dominated_by(n, cause),
+            hold=s.hold(name),
+            keep=s.keep(name),
+            summary=summary,
+            description=(
+                f"Over {n.window}, readers of {label('model')} on {label(s.replica_label)} lost {VALUE_AS_SHARE} of "
+                f"their decoding time (limit {share(s.threshold('stall_share'))}) to {explanation}"
+            ),
+        )
+        for suffix, (cause, summary, explanation) in _OTHER_CAUSES.items()
+    ]

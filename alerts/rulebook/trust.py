@@ -1,0 +1,145 @@
+"""Alerts about what is watched with: is upstream there, are we, and can the figures be believed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from alerts.rulebook.names import Names
+from alerts.rulebook.rule import VALUE_AS_SHARE, Alert, label, number, promql, share
+from alerts.rulebook.source import Source
+from alerts.rulebook.stalls import dominated_by
+
+
+def trust_alerts(source: Source) -> tuple[Alert, ...]:
+    names = Names(source)
+    return (
+        _upstream_down(names),
+        *_exporter_down(names),
+        _kv_signal_lost(names),
+        *_measurement_unreliable(names),
+    )
+
+
+def _upstream_down(n: Names) -> Alert:
+    s, name = n.source, "UpstreamDown"
+    return Alert(
+        name=name,
+        severity="critical",
+        expr=promql(f"{n.metric('up')} == 0"),
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="The server behind prefillwatch does not answer its health check.",
+        description=(
+            f"The server behind {label(s.replica_label)} has not answered its health check for {s.hold(name)}. "
+            f"Requests that reach it there fail."
+        ),
+    )
+
+
+def _exporter_down(n: Names) -> list[Alert]:
+    s, name = n.source, "ExporterDown"
+    alert = partial(Alert, name=name, severity="critical", hold=s.hold(name), keep=s.keep(name))
+    return [
+        alert(
+            expr=promql(f'up{{job="{s.job}"}} == 0'),
+            summary="prefillwatch cannot be scraped.",
+            description=(
+                f"Prometheus has had no answer from prefillwatch at {label(s.replica_label)} for {s.hold(name)}. It "
+                f"stands in the path of the tokens: where it is down, so are its users, and nothing else here can fire "
+                f"for it."
+            ),
+            labels={"reason": "scrape_failed"},
+        ),
+        alert(
+            expr=promql(f'absent(up{{job="{s.job}"}})'),
+            summary="No prefillwatch is scraped at all.",
+            description=(
+                f"Prometheus knows no target of the job {s.job}: it was removed, renamed or is no longer discovered. "
+                f"None of the other alerts of prefillwatch can fire."
+            ),
+            labels={"reason": "no_target"},
+        ),
+    ]
+
+
+def _kv_signal_lost(n: Names) -> Alert:
+    s, name = n.source, "KVSignalLost"
+    without = "~" + "|".join(s.words("servers_without_kv"))
+    return Alert(
+        name=name,
+        severity="warning",
+        expr=promql(f"""
+            {n.metric("kv_signal_present")} == 0
+            and {n.metric("up")} == 1
+            unless ignoring (server) {n.raw("upstream_info", server=without)} == 1
+        """),
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="The server answers but no longer tells the use of its KV cache.",
+        description=(
+            f"prefillwatch at {label(s.replica_label)} has found no KV cache usage in the metrics of its server for "
+            f"{s.hold(name)}: the metric was renamed, its page is broken or cannot be reached. KVCacheNearlyFull and "
+            f"PreemptionStorm cannot fire, and verdicts are made without that evidence."
+        ),
+    )
+
+
+def _measurement_unreliable(n: Names) -> list[Alert]:
+    s, name = n.source, "MeasurementUnreliable"
+    alert = partial(
+        Alert,
+        name=name,
+        severity="warning",
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="The figures of this replica are distorted by how they are measured.",
+    )
+    return [
+        alert(
+            expr=_dropped(n),
+            description=(
+                f"prefillwatch at {label(s.replica_label)} dropped {VALUE_AS_SHARE} of its observations over "
+                f"{n.window} (limit {share(s.threshold('dropped_share'))}): its observer process does not keep up. "
+                f"Clients lose nothing, but gaps across a drop are not measured."
+            ),
+            labels={"reason": "tap_dropped"},
+        ),
+        alert(
+            expr=_lagging(n),
+            description=(
+                f"{VALUE_AS_SHARE} of the time checks of the relay at {label(s.replica_label)} over {n.window} were "
+                f"more than {number(1000 * s.threshold('loop_lag'))} ms late (limit "
+                f"{share(s.threshold('lagging_share'))}): it lacks CPU, so part of what it measures is its own delay."
+            ),
+            labels={"reason": "loop_lag"},
+        ),
+        alert(
+            expr=dominated_by(n, "buffering"),
+            description=(
+                f"Over {n.window}, readers of {label('model')} on {label(s.replica_label)} lost {VALUE_AS_SHARE} of "
+                f"their decoding time (limit {share(s.threshold('stall_share'))}) because something between the engine "
+                f"and prefillwatch holds tokens back and releases them in bursts. Gaps seen here are not the engine's."
+            ),
+            labels={"reason": "buffering"},
+        ),
+    ]
+
+
+def _dropped(n: Names) -> str:
+    dropped = f"sum without (relay) (rate({n.metric('tap_dropped_total')}[{n.window}]))"
+    packets = f"sum without (relay) (rate({n.metric('tap_packets_total')}[{n.window}]))"
+    return promql(f"""
+        {dropped}
+        / ({dropped} + {packets} > 0)
+        > {number(n.source.threshold("dropped_share"))}
+    """)
+
+
+def _lagging(n: Names) -> str:
+    bound = n.raw("relay_loop_lag_seconds_bucket", le=repr(n.source.threshold("loop_lag")))
+    return promql(f"""
+        1
+        - sum without (relay, le) (rate({bound}[{n.window}]))
+        / (sum without (relay) (rate({n.metric("relay_loop_lag_seconds_count")}[{n.window}])) > 0)
+        > {number(n.source.threshold("lagging_share"))}
+    """)

@@ -1,0 +1,152 @@
+"""Alerts about what stands before the first token: prompts behind prompts, full caches, queues, requests that stick."""
+
+from __future__ import annotations
+
+from alerts.rulebook.names import Names
+from alerts.rulebook.rule import (
+    VALUE_AS_COUNT,
+    VALUE_AS_SECONDS,
+    VALUE_AS_SHARE,
+    Alert,
+    asked,
+    label,
+    number,
+    promql,
+    share,
+)
+from alerts.rulebook.source import Source
+
+
+def waiting_alerts(source: Source) -> tuple[Alert, ...]:
+    names = Names(source)
+    return (
+        _prefill_head_of_line(names),
+        _first_token_stuck(names),
+        _kv_cache_nearly_full(names),
+        _preemption_storm(names),
+        _queue_saturation(names),
+    )
+
+
+def _prefill_head_of_line(n: Names) -> Alert:
+    s, name = n.source, "PrefillHeadOfLine"
+    short = "~" + "|".join(s.words("short_prompts"))
+    queue = n.raw("queue_seconds_bucket", prompt_bucket=short)
+    count = n.raw("queue_seconds_count", prompt_bucket=short)
+    waits = f"increase({n.raw('waits_total', cause='prefill')}[{n.window}])"
+    all_waits = f"sum without (cause) (increase({n.metric('waits_total')}[{n.window}]))"
+    return Alert(
+        name=name,
+        severity="warning",
+        expr=promql(f"""
+            histogram_quantile(0.9, sum without (prompt_bucket) (rate({queue}[{n.window}]))) > \
+{number(s.threshold("short_queue_p90"))}
+            and sum without (prompt_bucket) (increase({count}[{n.window}])) > {number(s.threshold("min_requests"))}
+            and {waits} > ignoring (cause) {number(s.threshold("cause_share"))} * {all_waits}
+        """),
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="Short prompts wait behind long ones.",
+        description=(
+            f"One in ten prompts of {' and '.join(s.words('short_prompts'))} tokens to {label('model')} on "
+            f"{label(s.replica_label)} waited {VALUE_AS_SECONDS} or longer before the engine took it up (limit "
+            f"{number(s.threshold('short_queue_p90'))} s), and most incidents of waiting over {n.window} were put down "
+            f"to somebody's long prompt. In prefill now: {_prefilling_tokens(n)} prompt tokens."
+        ),
+    )
+
+
+def _prefilling_tokens(n: Names) -> str:
+    query = f"{n.source.metric('prefilling_tokens')}{{job=%q,{n.source.replica_label}=%q,model=%q}}"
+    labels = ("job", n.source.replica_label, "model")
+    return asked(query, labels, '{{ . | first | value | printf "%.0f" }}', "an unknown number of")
+
+
+def _first_token_stuck(n: Names) -> Alert:
+    """Long prompts take long: what their tokens cost on this server is allowed for, where it has been learned."""
+    s, name = n.source, "FirstTokenStuck"
+    return Alert(
+        name=name,
+        severity="critical",
+        expr=promql(f"""
+            {n.metric("oldest_first_token_wait_seconds")} > {number(s.threshold("first_token_wait"))}
+            unless {n.metric("oldest_first_token_wait_seconds")}
+              <= {number(s.threshold("work_factor"))}
+              * {n.metric("prefill_cost_seconds_per_token")}
+              * {n.metric("prefilling_tokens")}
+        """),
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="A request gets no first token although others would have had theirs long ago.",
+        description=(
+            f"The oldest request to {label('model')} on {label(s.replica_label)} without a first token has waited for "
+            f"{VALUE_AS_SECONDS}, over {number(s.threshold('first_token_wait'))} s and over "
+            f"{number(s.threshold('work_factor'))} times what all prompts in prefill take on this server. "
+            f"Histograms of finished requests do not show it."
+        ),
+    )
+
+
+def _kv_cache_nearly_full(n: Names) -> Alert:
+    s, name = n.source, "KVCacheNearlyFull"
+    return Alert(
+        name=name,
+        severity="warning",
+        expr=promql(f"{n.metric('kv_cache_usage_ratio')} > {number(s.threshold('kv_usage'))}"),
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="The KV cache is nearly full.",
+        description=(
+            f"Engine {label('engine')} behind {label(s.replica_label)} uses {VALUE_AS_SHARE} of its KV cache (limit "
+            f"{share(s.threshold('kv_usage'))}). When it is full, requests are preempted and their readers wait for "
+            f"seconds."
+        ),
+    )
+
+
+def _preemption_storm(n: Names) -> Alert:
+    s, name = n.source, "PreemptionStorm"
+    preemptions = f"sum without (engine) (rate({n.metric('preemptions_total')}[{n.window}]))"
+    requests = f"rate({n.raw('requests_total', endpoint='~' + '|'.join(GENERATING))}[{n.window}])"
+    return Alert(
+        name=name,
+        severity="warning",
+        expr=promql(f"""
+            {preemptions} > {number(s.threshold("min_preemption_rate"))}
+            unless
+              {preemptions}
+              <= {number(s.threshold("preemptions_per_request"))}
+              * sum without (model, endpoint, outcome) ({requests})
+        """),
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="Requests are preempted again and again.",
+        description=(
+            f"The engine behind {label(s.replica_label)} preempted {{{{ $value | humanize }}}} requests per second "
+            f"over {n.window}, more than {number(s.threshold('preemptions_per_request'))} for each request that ended. "
+            f"Each of them is computed anew, and its reader waits meanwhile; p99 over all gaps can stay calm."
+        ),
+    )
+
+
+#: The endpoints that generate; the others cannot be preempted.
+GENERATING = ("chat_completions", "completions", "responses", "messages")
+
+
+def _queue_saturation(n: Names) -> Alert:
+    s, name = n.source, "QueueSaturation"
+    return Alert(
+        name=name,
+        severity="warning",
+        expr=promql(f"""
+            sum without (engine, state) ({n.raw("upstream_requests", state="waiting")}) > \
+{number(s.threshold("waiting_requests"))}
+        """),
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="More requests arrive than the engine takes in.",
+        description=(
+            f"{VALUE_AS_COUNT} requests wait inside the engine behind {label(s.replica_label)} (limit "
+            f"{number(s.threshold('waiting_requests'))}). Running answers are not slowed by this; new ones start late."
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Writes the Grafana dashboards of this folder: `python -m grafana.generator`."""

@@ -1,0 +1,206 @@
+"""Rows about why: causes and culprits, first tokens, and the cost model."""
+
+from __future__ import annotations
+
+from grafana.generator import limits
+from grafana.generator.board import Section, even
+from grafana.generator.metric import in_range, increase, metric, quantile, quantile_in_range, rate
+from grafana.generator.palette import ALL, CAUSES, CLEAR, GOOD, PREFILL, QUEUE
+from grafana.generator.panels import Column, Style, answer, lines, listing, now, over_time, ranking
+from grafana.generator.series import (
+    AT_TTFT_TARGET,
+    NO_REQUESTS,
+    NO_STALLS,
+    OF_CAUSES,
+    OF_SIZES,
+    WINDOW,
+)
+
+# Seconds that answers were streaming: what stalls are a share of.
+DECODE_SECONDS = f"sum ({rate('inter_token_latency_seconds_sum')})"
+
+
+def causes() -> Section:
+    share = lines(
+        "Share of streaming time lost to stalls, by cause",
+        "Stall seconds over the time that answers streamed. Orange is prefill; any other colour is another problem.",
+        over_time(
+            f"sum by (cause) ({rate('stall_seconds_total')}) / on () group_left () ({DECODE_SECONDS} > 0)", "{{cause}}"
+        ),
+        unit="percentunit",
+        empty=NO_STALLS,
+        low=0,
+        series=OF_CAUSES,
+        stacked=True,
+        calcs=("mean", "max"),
+    )
+    blame = lines(
+        "Stall seconds inflicted, by size of the culprit",
+        "Seconds that other streams lost, by the prompt tokens of the request that cost them.",
+        over_time(f"sum by (prompt_bucket) ({increase('prefill_blame_seconds_total')})", "{{prompt_bucket}}"),
+        unit="s",
+        empty="No prompt to blame",
+        low=0,
+        series=OF_SIZES,
+        stacked=True,
+        bars=True,
+        calcs=("sum",),
+    )
+    totals = ranking(
+        "Who suffers: stall seconds by cause",
+        "All the time shown, summed over streams, most first.",
+        now(f"sort_desc (sum by (cause) ({in_range('stall_seconds_total')}) > 0)", "{{cause}}"),
+        "s",
+        NO_STALLS,
+        limits.only(ALL),
+        OF_CAUSES,
+    )
+    culprits = ranking(
+        "Who causes it: stall seconds by prompt size",
+        "All the time shown, by the prompt tokens of the request that inflicted them, most first.",
+        now(f"sort_desc (sum by (prompt_bucket) ({in_range('prefill_blame_seconds_total')}) > 0)", "{{prompt_bucket}}"),
+        "s",
+        "No prompt to blame",
+        limits.only(ALL),
+        OF_SIZES,
+    )
+    incidents = lines(
+        "Freezes and waits per minute",
+        "Incidents: streams that stalled together (freeze), first tokens that took longer than the prompt "
+        "deserves (wait).",
+        over_time(f"60 * sum by (cause) ({rate('freezes_total')})", "freeze: {{cause}}"),
+        over_time(f"60 * sum by (cause) ({rate('waits_total')}) > 0", "wait: {{cause}}"),
+        unit="none",
+        empty="No incidents",
+        low=0,
+        series={
+            **{f"freeze: {cause}": Style(color) for cause, color in CAUSES.items()},
+            **{f"wait: {cause}": Style(color, dashed=True) for cause, color in CAUSES.items()},
+        },
+        calcs=("mean", "max"),
+    )
+    return Section("Who causes it, and who suffers?", (even(8, share, blame), even(8, culprits, totals, incidents)))
+
+
+def first_tokens() -> Section:
+    exact = lines(
+        "TTFT p99 by prompt size, window $window",
+        "Time to first token of one in a hundred requests is longer. Short prompts near the long ones' line "
+        "wait behind them.",
+        over_time(
+            f"max by (prompt_bucket) ({metric('time_to_first_token_p99_seconds', window=WINDOW)})", "{{prompt_bucket}}"
+        ),
+        unit="s",
+        empty=NO_REQUESTS,
+        log=True,
+        low=0.01,
+        high=100,
+        limit=AT_TTFT_TARGET,
+        series=OF_SIZES,
+    )
+    parts = lines(
+        "Mean time to first token: queue and prefill",
+        "Purple: waiting before the prompt was worked on. Orange: reading it. Purple grows with load, orange "
+        "with prompts.",
+        over_time(f"sum ({rate('prefill_seconds_sum')}) / (sum ({rate('prefill_seconds_count')}) > 0)", "prefill"),
+        over_time(f"sum ({rate('queue_seconds_sum')}) / (sum ({rate('queue_seconds_count')}) > 0)", "queue"),
+        unit="s",
+        empty=NO_REQUESTS,
+        low=0,
+        series={"prefill": Style(PREFILL), "queue": Style(QUEUE)},
+        stacked=True,
+        calcs=("mean", "max"),
+    )
+    quantiles = [
+        lines(
+            f"{what} p99 by prompt size",
+            text,
+            over_time(quantile(0.99, name, "prompt_bucket"), "{{prompt_bucket}}"),
+            unit="s",
+            empty=NO_REQUESTS,
+            log=True,
+            low=0.01,
+            high=100,
+            series=OF_SIZES,
+        )
+        for what, name, text in (
+            ("Queue", "queue_seconds", "The part of TTFT before the prompt was worked on, in the engine or before it."),
+            (
+                "Prefill",
+                "prefill_seconds",
+                "The part of TTFT in which the prompt was worked on, as inferred from the steps.",
+            ),
+        )
+    ]
+    columns = [
+        (
+            Column("requests", "none", decimals=0),
+            f"sum by (prompt_bucket) ({in_range('time_to_first_token_seconds_count')})",
+        ),
+        *(
+            (Column(f"{what} p99", "s", steps), f"{quantile_in_range(0.99, name, 'prompt_bucket')} >= 0")
+            for what, name, steps in (
+                ("TTFT", "time_to_first_token_seconds", limits.FIRST_TOKEN),
+                ("queue", "queue_seconds", None),
+                ("prefill", "prefill_seconds", None),
+            )
+        ),
+    ]
+    table = listing(
+        "First tokens by prompt size",
+        "All the time shown. Percentiles of parts do not add up to the percentile of the whole; they come from "
+        "buckets.",
+        columns,
+        NO_REQUESTS,
+        {"prompt_bucket": Column("prompt tokens")},
+        sort_by="TTFT p99",
+    )
+    return Section("First tokens: queue or prefill?", (even(8, exact, parts), even(8, table, *quantiles)))
+
+
+def cost_model() -> Section:
+    stats = even(
+        5,
+        answer(
+            "Cost of 1,000 prompt tokens",
+            "Time that 1,000 uncached prompt tokens add to the steps of this server, learned from its own "
+            "traffic. Slowest replica.",
+            now(f"1000 * max ({metric('prefill_cost_seconds_per_token')})", "cost"),
+            unit="s",
+            steps=limits.only(PREFILL),
+            empty="Still learning",
+            filled=False,
+        ),
+        answer(
+            "Step without prefill",
+            "What a decode-only step takes by the cost model: the gap that readers could have. Slowest replica.",
+            now(f"max ({metric('baseline_step_seconds')})", "step"),
+            unit="s",
+            steps=limits.only(CLEAR),
+            empty="Still learning",
+            filled=False,
+        ),
+        answer(
+            "Fit of the model",
+            "Share of the variance of step times that the model explains. Below 50 %: do not act on the advice. "
+            "Worst replica.",
+            now(f"min ({metric('prefill_cost_fit_ratio')})", "fit"),
+            unit="percentunit",
+            steps=limits.FIT,
+            empty="Still learning",
+            filled=False,
+        ),
+        answer(
+            "Advised --max-num-batched-tokens",
+            f"Largest step budget that keeps gaps under {limits.ITL_TARGET_S * 1000:g} ms by the model. Smaller "
+            "budgets smooth "
+            "answers and make long prompts' first tokens later. Smallest of the replicas.",
+            now(f"min ({metric('advised_max_batched_tokens')})", "tokens"),
+            unit="none",
+            steps=limits.only(GOOD),
+            empty="Still learning",
+            decimals=0,
+            filled=False,
+        ),
+    )
+    return Section("Cost model and advice", (stats,))

@@ -1,0 +1,269 @@
+"""The dashboard of many replicas: which one is worst, and a way down to it."""
+
+from __future__ import annotations
+
+from grafana.generator import interference, limits, series
+from grafana.generator.board import Section, board, even, target_variables
+from grafana.generator.metric import in_range, increase, metric, quantile, quantile_in_range, rate
+from grafana.generator.palette import ALL, CLEAR, PREFILL
+from grafana.generator.panels import Column, Style, answer, lines, listing, now, over_time, ranking
+from grafana_foundation_sdk.builders import dashboard
+
+UID = "prefillwatch-fleet"
+REPLICA = "job, instance"
+WORST = 10
+DOWN = {
+    "title": "Prefill interference on ${__value.raw}",
+    "url": f"/d/{interference.UID}?var-datasource=${{datasource}}&var-job=${{__data.fields.job}}"
+    "&var-instance=${__value.raw}&var-window=${window}&${__url_time_range}",
+}
+
+
+def fleet() -> dashboard.Dashboard:
+    return board(
+        UID,
+        "Prefill interference: fleet",
+        "All replicas, the worst first. Click a replica to see what happens on it.",
+        (_overview(), _replicas(), _who(), _load()),
+        target_variables(),
+        freezes=f"sum by (cause) ({increase('freezes_total')}) > {WORST}",
+        time="1h",
+    )
+
+
+def _stall_share(by: str) -> str:
+    stalls = f"sum by ({by}) ({in_range('stall_seconds_total')})"
+    return f"{stalls} / (sum by ({by}) ({in_range('inter_token_latency_seconds_sum')}) > 0)"
+
+
+def _overview() -> Section:
+    stats = even(
+        5,
+        answer(
+            "Replicas",
+            "Sidecars that report, and how many of their upstreams answer the health check.",
+            now(f"count ({metric('up')})", "report"),
+            now(f"sum ({metric('up')})", "upstream up"),
+            unit="none",
+            steps=limits.only(ALL),
+            empty="None reports",
+            series={"report": Style(ALL), "upstream up": Style("green")},
+            show_names=True,
+            filled=False,
+        ),
+        answer(
+            "Replicas with frozen streams",
+            "Replicas on which at least one answer stands still at this moment.",
+            now(f"sum (max by ({REPLICA}) ({metric('frozen_streams')}) > bool 0)", "replicas"),
+            unit="none",
+            steps=limits.ANY_IS_BAD,
+            empty="No streams seen",
+            zero="None",
+        ),
+        answer(
+            "Frozen streams now",
+            "Answers that stand still at this moment, on all replicas.",
+            now(f"sum ({metric('frozen_streams')})", "frozen"),
+            unit="none",
+            steps=limits.ANY_IS_BAD,
+            empty="No streams seen",
+            zero="None",
+        ),
+        answer(
+            "Longest silence now",
+            "The longest open gap of any streaming answer.",
+            now(f"max ({metric('open_gap_seconds')})", "silence"),
+            unit="s",
+            steps=limits.GAP,
+            empty="Nothing streams",
+        ),
+        answer(
+            "ITL p99 of the fleet",
+            "Over all gaps of all replicas in the time shown, from the histogram: gaps during a prefill against "
+            "clear ones.",
+            now(quantile_in_range(0.99, "inter_token_latency_seconds", concurrent_prompt="!=none"), "in prefill"),
+            now(quantile_in_range(0.99, "inter_token_latency_seconds", concurrent_prompt="none"), "clear"),
+            unit="s",
+            steps=limits.GAP,
+            empty="No gaps",
+            series={"in prefill": Style(PREFILL), "clear": Style(CLEAR)},
+            show_names=True,
+            filled=False,
+        ),
+        answer(
+            "Streaming time lost to stalls",
+            "Stall seconds over the time that answers streamed, all replicas, in the time shown.",
+            now(
+                f"sum ({in_range('stall_seconds_total')}) / (sum ({in_range('inter_token_latency_seconds_sum')}) > 0)",
+                "lost",
+            ),
+            unit="percentunit",
+            steps=limits.STALL_SHARE,
+            empty="No stalls",
+            decimals=1,
+        ),
+    )
+    return Section("Is anybody frozen?", (stats,))
+
+
+def _replicas() -> Section:
+    def most(name: str, **matchers: str) -> str:
+        return f"max by ({REPLICA}) ({metric(name, **matchers)})"
+
+    columns = [
+        (Column("stalled", "percentunit", limits.STALL_SHARE, decimals=1), _stall_share(REPLICA)),
+        (
+            Column("by prefill", "s", decimals=1),
+            f"sum by ({REPLICA}) ({in_range('stall_seconds_total', cause='prefill')})",
+        ),
+        (
+            Column("other causes", "s", decimals=1),
+            f"sum by ({REPLICA}) ({in_range('stall_seconds_total', cause='!=prefill')})",
+        ),
+        (
+            Column("p99 in prefill", "s", limits.GAP),
+            most("inter_token_latency_p99_seconds", window="$window", population="prefill"),
+        ),
+        (
+            Column("p99 clear", "s", limits.GAP),
+            most("inter_token_latency_p99_seconds", window="$window", population="clear"),
+        ),
+        (
+            Column("longest gap", "s", limits.GAP),
+            most("inter_token_latency_max_seconds", window="$window", population="all"),
+        ),
+        (
+            Column("frozen now", "none", limits.ANY_IS_BAD, decimals=0),
+            f"sum by ({REPLICA}) ({metric('frozen_streams')})",
+        ),
+        (Column("streams", "none", decimals=0), f"sum by ({REPLICA}) ({metric('decoding_streams')})"),
+        (Column("longest prompt", "short"), most("prompt_length_max_tokens", window="$window")),
+        (
+            Column("KV peak", "percentunit", limits.KV_USAGE, decimals=0),
+            most("kv_cache_usage_max_ratio", window="$window"),
+        ),
+        (Column("upstream up", "none", limits.MUST_BE_ONE, decimals=0), f"min by ({REPLICA}) ({metric('up')})"),
+    ]
+    table = listing(
+        "Replicas, worst first",
+        "By the share of streaming time lost to stalls in the time shown. Figures of the window: its p99, "
+        "longest gap and "
+        "prompt, KV peak. Click a replica for its own dashboard.",
+        columns,
+        "No replica reports",
+        {"instance": Column("replica", width=190, links=(DOWN,)), "job": Column("job", width=130)},
+        sort_by="stalled",
+    )
+    return Section("Which replica is worst?", (even(10, table),))
+
+
+def _who() -> Section:
+    worst_gaps = lines(
+        f"ITL p99 during a prefill, worst {WORST} replicas, window $window",
+        "Each replica's own p99 of the gaps that overlapped a prefill. One line far above the rest: look at its "
+        "prompts. All high: look at the step budget.",
+        over_time(
+            f"topk ({WORST}, max by ({REPLICA}) "
+            f"({metric('inter_token_latency_p99_seconds', window='$window', population='prefill')}))",
+            "{{instance}}",
+        ),
+        unit="s",
+        empty="No gaps during a prefill",
+        log=True,
+        low=0.01,
+        high=10,
+        limit=series.AT_ITL_TARGET,
+    )
+    stalled = lines(
+        f"Streaming time lost to stalls, worst {WORST} replicas",
+        "Stall seconds over the time that answers streamed, whatever the cause.",
+        over_time(
+            f"topk ({WORST}, sum by ({REPLICA}) ({rate('stall_seconds_total')}) "
+            f"/ (sum by ({REPLICA}) ({rate('inter_token_latency_seconds_sum')}) > 0))",
+            "{{instance}}",
+        ),
+        unit="percentunit",
+        empty="No stalls",
+        low=0,
+        calcs=("mean", "max"),
+    )
+    culprits = ranking(
+        "Who causes it: stall seconds by prompt size",
+        "All replicas and all the time shown, by the prompt tokens of the request that inflicted them.",
+        now(f"sort_desc (sum by (prompt_bucket) ({in_range('prefill_blame_seconds_total')}) > 0)", "{{prompt_bucket}}"),
+        "s",
+        "No prompt to blame",
+        limits.only(ALL),
+        series.OF_SIZES,
+    )
+    causes = ranking(
+        "Who suffers: stall seconds by cause",
+        "All replicas and all the time shown, summed over streams.",
+        now(f"sort_desc (sum by (cause) ({in_range('stall_seconds_total')}) > 0)", "{{cause}}"),
+        "s",
+        "No stalls",
+        limits.only(ALL),
+        series.OF_CAUSES,
+    )
+    dose = ranking(
+        "Dose and response: ITL p99 by concurrent prompt",
+        "All replicas and all the time shown, from the histogram, by the largest other prompt in service during "
+        "the gap.",
+        now(
+            f"sort_desc ({quantile_in_range(0.99, 'inter_token_latency_seconds', 'concurrent_prompt')} >= 0)",
+            "{{concurrent_prompt}}",
+        ),
+        "s",
+        "No gaps",
+        limits.only(ALL),
+        series.OF_SIZES,
+    )
+    return Section("Why?", (even(8, worst_gaps, stalled), even(7, culprits, causes, dose)))
+
+
+def _load() -> Section:
+    first_tokens = lines(
+        "TTFT p99 of the fleet by prompt size",
+        "From the histogram over all replicas. Short prompts near the long ones' line wait behind them.",
+        over_time(quantile(0.99, "time_to_first_token_seconds", "prompt_bucket"), "{{prompt_bucket}}"),
+        unit="s",
+        empty="No requests",
+        log=True,
+        low=0.01,
+        high=100,
+        limit=series.AT_TTFT_TARGET,
+        series=series.OF_SIZES,
+    )
+    waiting = lines(
+        f"Requests waiting in the engine, worst {WORST} replicas",
+        "By the engine's own account. Waiting on some replicas only: the balancer does not see prompt sizes.",
+        over_time(
+            f"topk ({WORST}, sum by ({REPLICA}) ({metric('upstream_requests', state='waiting')}))", "{{instance}}"
+        ),
+        unit="none",
+        empty="Upstreams do not tell",
+        low=0,
+    )
+    cache = lines(
+        f"KV cache peak, fullest {WORST} replicas, window $window",
+        "Highest share of the KV cache in use within the window.",
+        over_time(
+            f"topk ({WORST}, max by ({REPLICA}) ({metric('kv_cache_usage_max_ratio', window='$window')}))",
+            "{{instance}}",
+        ),
+        unit="percentunit",
+        empty="Upstreams do not tell",
+        low=0,
+        high=1,
+        limit=series.AT_KV_LIMITS,
+    )
+    preempted = lines(
+        f"Preemptions per minute, worst {WORST} replicas",
+        "Requests thrown out of the batch for lack of KV cache and computed again later.",
+        over_time(f"topk ({WORST}, 60 * sum by ({REPLICA}) ({rate('preemptions_total')}))", "{{instance}}"),
+        unit="none",
+        empty="Upstreams do not tell",
+        low=0,
+        calcs=("mean", "max"),
+    )
+    return Section("Load", (even(8, first_tokens, waiting), even(8, cache, preempted)))

@@ -1,0 +1,36 @@
+"""The dashboard of one deployment: is anybody frozen, how badly, by whom, and what to change."""
+
+from __future__ import annotations
+
+from grafana.generator.board import board, target_variables
+from grafana.generator.capacity import kv_cache, traffic
+from grafana.generator.causes import causes, cost_model, first_tokens
+from grafana.generator.metric import increase
+from grafana.generator.symptoms import dose_and_response, frozen_now, gaps
+from grafana.generator.trust import trust
+from grafana_foundation_sdk.builders import dashboard
+
+UID = "prefillwatch-interference"
+
+
+def interference() -> dashboard.Dashboard:
+    sections = (
+        frozen_now(),
+        gaps(),
+        dose_and_response(),
+        causes(),
+        first_tokens(),
+        kv_cache(),
+        traffic(),
+        cost_model(),
+        trust(),
+    )
+    return board(
+        UID,
+        "Prefill interference",
+        "Which long prompts freeze whose answers on one vLLM deployment, and what to change.",
+        sections,
+        target_variables(),
+        freezes=f"sum by (cause) ({increase('freezes_total')}) > 0",
+        time="15m",
+    )

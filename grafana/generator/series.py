@@ -1,0 +1,22 @@
+"""How series look that several panels show, what an empty panel says, and lines at the promised values."""
+
+from __future__ import annotations
+
+from grafana.generator import limits
+from grafana.generator.palette import BAD, CAUSES, POPULATIONS, PROMPT_SIZES, STEP_SIZES
+from grafana.generator.panels import styles
+
+NO_GAPS = "No tokens streamed"
+NO_STALLS = "No stalls"
+NO_REQUESTS = "No requests"
+
+OF_POPULATIONS = styles(POPULATIONS, {"prefill": "during a prefill", "clear": "clear of any", "all": "all gaps"})
+OF_CAUSES = styles(CAUSES, {"engine_pause": "engine pause", "before_engine": "before the engine"})
+OF_SIZES = styles(PROMPT_SIZES, {"none": "no prompt"})
+OF_STEPS = styles(STEP_SIZES, {"none": "decode only"})
+
+AT_ITL_TARGET: limits.Steps = ((None, "transparent"), (limits.ITL_TARGET_S, BAD))
+AT_TTFT_TARGET: limits.Steps = ((None, "transparent"), (limits.TTFT_TARGET_S, BAD))
+AT_KV_LIMITS: limits.Steps = ((None, "transparent"), *limits.KV_USAGE[1:])
+#: The window that the dashboard's variable chooses.
+WINDOW = "$window"

@@ -1,0 +1,249 @@
+"""Rows about what users feel: frozen now, gaps between tokens, and how gaps grow with prompts."""
+
+from __future__ import annotations
+
+from grafana.generator import limits
+from grafana.generator.board import Section, even, split
+from grafana.generator.metric import in_range, increase, metric, quantile, quantile_in_range, rate
+from grafana.generator.palette import ALL, BAD, CLEAR, PREFILL
+from grafana.generator.panels import Column, Style, answer, density, lines, listing, now, over_time, ranking
+from grafana.generator.series import (
+    AT_ITL_TARGET,
+    NO_GAPS,
+    NO_STALLS,
+    OF_CAUSES,
+    OF_POPULATIONS,
+    OF_SIZES,
+    OF_STEPS,
+    WINDOW,
+)
+
+
+def frozen_now() -> Section:
+    stats = even(
+        5,
+        answer(
+            "Frozen streams now",
+            "Answers that stand still at this moment: their open gap already counts as a stall.",
+            now(f"sum ({metric('frozen_streams')})", "frozen"),
+            unit="none",
+            steps=limits.ANY_IS_BAD,
+            empty="No streams seen",
+            zero="None",
+        ),
+        answer(
+            "Longest silence now",
+            "How long the quietest streaming answer has been silent so far. Yellow from the promised gap "
+            f"({limits.ITL_TARGET_S * 1000:g} ms), red from the gap that is always a stall "
+            f"({limits.ALWAYS_A_STALL_S:g} s).",
+            now(f"max ({metric('open_gap_seconds')})", "silence"),
+            unit="s",
+            steps=limits.GAP,
+            empty="Nothing streams",
+        ),
+        answer(
+            "Oldest wait for a first token",
+            "Age of the oldest request that has no token yet. Yellow from the promised time to first token "
+            f"({limits.TTFT_TARGET_S:g} s), red from {limits.TTFT_LOST_S:g} s.",
+            now(f"max ({metric('oldest_first_token_wait_seconds')})", "wait"),
+            unit="s",
+            steps=limits.FIRST_TOKEN,
+            empty="Nobody waits",
+        ),
+        answer(
+            "ITL p99, last minute",
+            "Gaps between tokens that overlapped a prefill against gaps clear of any. Far apart: prompts are "
+            "freezing answers. "
+            "Both high: something else is slow. Worst replica.",
+            *(
+                now(
+                    f"max ({metric('inter_token_latency_p99_seconds', window='1m', population=population)})", population
+                )
+                for population in ("prefill", "clear")
+            ),
+            unit="s",
+            steps=limits.GAP,
+            empty=NO_GAPS,
+            series={"prefill": Style(PREFILL, "in prefill"), "clear": Style(CLEAR, "clear")},
+            show_names=True,
+            filled=False,
+        ),
+        answer(
+            "Main cause of stalls",
+            "The cause with the most stall seconds in the time shown. Stall seconds are what gaps lasted beyond the "
+            "stream's usual gap, summed over streams. Unattributed means: no cause could be shown to explain them.",
+            now(f"topk (1, sum by (cause) ({in_range('stall_seconds_total')}) > 0)", "{{cause}}"),
+            unit="s",
+            steps=limits.only(ALL),
+            empty=NO_STALLS,
+            decimals=1,
+            series=OF_CAUSES,
+            show_names=True,
+        ),
+        answer(
+            "Worst prompt size",
+            "Size in tokens of the prompts that inflicted the most stall seconds on others in the time shown.",
+            now(
+                f"topk (1, sum by (prompt_bucket) ({in_range('prefill_blame_seconds_total')}) > 0)", "{{prompt_bucket}}"
+            ),
+            unit="s",
+            steps=limits.only(ALL),
+            empty="No culprit",
+            decimals=1,
+            series=OF_SIZES,
+            show_names=True,
+        ),
+    )
+    history = split(
+        7,
+        (
+            16,
+            lines(
+                "Share of time in which streams stood still, by cause",
+                "Wall time of freezes over wall time, average of the replicas chosen. 100 %: always somebody frozen.",
+                over_time(f"avg by (cause) ({rate('freeze_seconds_total')})", "{{cause}}"),
+                unit="percentunit",
+                empty="No freezes",
+                low=0,
+                series=OF_CAUSES,
+                stacked=True,
+                calcs=("mean", "max"),
+            ),
+        ),
+        (
+            8,
+            lines(
+                "Streams now",
+                "Answers that stream, requests that wait for a first token, and answers that stand still.",
+                over_time(f"sum ({metric('decoding_streams')})", "streaming"),
+                over_time(f"sum ({metric('prefilling_requests')})", "waiting for a first token"),
+                over_time(f"sum ({metric('frozen_streams')})", "frozen"),
+                unit="none",
+                empty="No streams",
+                low=0,
+                series={
+                    "streaming": Style(CLEAR),
+                    "waiting for a first token": Style(PREFILL),
+                    "frozen": Style(BAD),
+                },
+            ),
+        ),
+    )
+    return Section("Are users frozen now?", (stats, history))
+
+
+def gaps() -> Section:
+    texts = {
+        "p50": ("ITL median", "The median hardly moves while prompts freeze answers: do not judge by it."),
+        "p99": (
+            "ITL p99",
+            "One in a hundred gaps is longer. A rare freeze can hide below p99 of all gaps; look at the prefill line.",
+        ),
+        "max": ("Longest gap", "The longest gap that ended in the window: what the unluckiest reader felt."),
+    }
+    panels = [
+        lines(
+            f"{title}, window $window",
+            f"{text} Worst replica. Dashed: the promised gap, {limits.ITL_TARGET_S * 1000:g} ms. The same scale "
+            "on all three.",
+            over_time(
+                f"max by (population) ({metric(f'inter_token_latency_{figure}_seconds', window=WINDOW)})",
+                "{{population}}",
+            ),
+            unit="s",
+            empty=NO_GAPS,
+            log=True,
+            low=0.01,
+            high=10,
+            limit=AT_ITL_TARGET,
+            series=OF_POPULATIONS,
+        )
+        for figure, (title, text) in texts.items()
+    ]
+    columns = [
+        (
+            Column(figure, "s", limits.GAP),
+            f"max by (window, population) ({metric(f'inter_token_latency_{figure}_seconds')})",
+        )
+        for figure in ("p50", "p99", "max")
+    ]
+    table = listing(
+        "Gaps by window and population",
+        "A percentile means nothing without its population: the same gaps over every window that is kept. Worst "
+        "replica.",
+        columns,
+        NO_GAPS,
+        {"population": Column("gaps"), "window": Column("window")},
+        sort_by="p99",
+    )
+    ratio = lines(
+        "Interference: p99 during a prefill over p99 clear of any",
+        "1: prompts do no harm. 10: one in a hundred gaps during a prefill is ten times as long. Worst replica.",
+        over_time(f"max by (window) ({metric('interference_ratio')})", "{{window}}"),
+        unit="none",
+        empty="Needs gaps of both kinds",
+        low=0,
+    )
+    correlation = lines(
+        "Do long prompts and long gaps go together?",
+        "Rank correlation of the worst gap and the prompt tokens in service. Near 1: they rise and fall "
+        "together. Near 0: look elsewhere.",
+        over_time(f"max by (window) ({metric('prompt_itl_correlation_ratio')})", "{{window}}"),
+        unit="none",
+        empty="Needs gaps and prompts",
+        low=-1,
+        high=1,
+    )
+    return Section("How long are the gaps between tokens?", (even(8, *panels), even(9, table, ratio, correlation)))
+
+
+def dose_and_response() -> Section:
+    empty = "No gaps during a prefill"
+    heat = density(
+        "Gaps during a prefill",
+        "Gaps between tokens that overlapped somebody's prefill. Bands far above the usual gap are engine steps "
+        "that carried prompt tokens.",
+        f"sum by (le) ({increase('inter_token_latency_seconds_bucket', concurrent_prompt='!=none')})",
+        "s",
+        empty,
+    )
+    over = lines(
+        "ITL p99 by concurrent prompt",
+        "By the largest other prompt in service during the gap, in tokens. A fan that opens with size is "
+        "prefill interference.",
+        over_time(quantile(0.99, "inter_token_latency_seconds", "concurrent_prompt"), "{{concurrent_prompt}}"),
+        unit="s",
+        empty=NO_GAPS,
+        log=True,
+        low=0.01,
+        high=10,
+        limit=AT_ITL_TARGET,
+        series=OF_SIZES,
+    )
+    whole = ranking(
+        "Dose and response: ITL p99 by concurrent prompt",
+        "The same over all the time shown, longest gaps first: how much longer a gap is while a prompt of that "
+        "size is read.",
+        now(
+            f"sort_desc ({quantile_in_range(0.99, 'inter_token_latency_seconds', 'concurrent_prompt')} >= 0)",
+            "{{concurrent_prompt}}",
+        ),
+        "s",
+        NO_GAPS,
+        limits.only(ALL),
+        OF_SIZES,
+    )
+    steps = lines(
+        "Engine step p99 by prompt tokens in the step",
+        "The engine's heartbeat as seen from the wire. Steps with more prompt tokens are slower; the step "
+        "budget bounds how slow.",
+        over_time(quantile(0.99, "step_seconds", "step_prefill_tokens"), "{{step_prefill_tokens}}"),
+        unit="s",
+        empty="No steps seen",
+        log=True,
+        low=0.01,
+        high=10,
+        limit=AT_ITL_TARGET,
+        series=OF_STEPS,
+    )
+    return Section("The longer the prompt, the longer the gap", (even(8, heat, over), even(8, whole, steps)))

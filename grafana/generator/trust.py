@@ -1,0 +1,112 @@
+"""The row about ourselves: whether what the other rows show can be believed."""
+
+from __future__ import annotations
+
+from grafana.generator import limits
+from grafana.generator.board import Section, even
+from grafana.generator.metric import in_range, metric, quantile, rate
+from grafana.generator.palette import ALL, BAD, CLEAR
+from grafana.generator.panels import Query, Style, answer, lines, now, over_time
+
+
+def trust() -> Section:
+    stats = even(
+        4,
+        answer(
+            "Upstream answers",
+            "The health check of every upstream. Any that does not answer makes this 0.",
+            now(f"min ({metric('up')})", "up"),
+            unit="none",
+            steps=limits.MUST_BE_ONE,
+            empty="prefillwatch does not report",
+            zero="Down",
+        ),
+        answer(
+            "KV signal",
+            "Whether upstream's metrics tell the use of the KV cache. 0: renamed or unreadable, and KV panels "
+            "are blind.",
+            now(f"min ({metric('kv_signal_present')})", "signal"),
+            unit="none",
+            steps=limits.MUST_BE_ONE,
+            empty="prefillwatch does not report",
+            zero="Lost",
+        ),
+        answer(
+            "Age of upstream's metrics",
+            "Time since upstream's metrics could last be read. Old ones are no evidence for or against anything.",
+            now(f"max ({metric('upstream_scrape_age_seconds')})", "age"),
+            unit="s",
+            steps=limits.SCRAPE_AGE,
+            empty="Never read",
+        ),
+        answer(
+            "Observations dropped",
+            "Share of the packets between relay and observer that were dropped because the observer did not "
+            "keep up. Tokens are not lost, but not timed.",
+            now(
+                f"sum ({in_range('tap_dropped_total')}) / (sum ({in_range('tap_packets_total')}) > 0)",
+                "dropped",
+            ),
+            unit="percentunit",
+            steps=limits.OWN_LOSS,
+            empty="No traffic",
+            zero="None",
+        ),
+        answer(
+            "Gaps that are our own fault",
+            "Share of gaps during which the relay itself was held up. Above 1 %: give it a core before you "
+            "blame the engine.",
+            now(
+                f"sum ({in_range('lagged_gaps_total')}) / (sum ({in_range('inter_token_latency_seconds_count')}) > 0)",
+                "lagged",
+            ),
+            unit="percentunit",
+            steps=limits.OWN_LOSS,
+            empty="No gaps",
+            zero="None",
+        ),
+        answer(
+            "Events not understood",
+            "Events or bodies passed on without being counted, in the time shown.",
+            now(f"sum ({in_range('unparsed_events_total')})", "events"),
+            unit="none",
+            steps=limits.ANY_IS_BAD,
+            empty="None",
+            zero="None",
+            decimals=0,
+        ),
+    )
+    delays = lines(
+        "Our own delay, p99",
+        "How late the relay's loop woke up: delay that we add. And the age of observations when they were taken "
+        "up: delay of the figures only.",
+        Query(quantile(0.99, "relay_loop_lag_seconds"), "relay loop lag"),
+        Query(quantile(0.99, "observer_delay_seconds"), "observer delay"),
+        unit="s",
+        empty="prefillwatch does not report",
+        log=True,
+        low=0.0001,
+        series={"relay loop lag": Style(BAD), "observer delay": Style(ALL)},
+    )
+    cores = lines(
+        "CPU of our processes",
+        "Cores used, and cores wanted but not given (dashed): a starved machine measures badly.",
+        over_time(f"sum by (process) ({rate('process_cpu_seconds_total')})", "{{process}}"),
+        over_time(f"sum ({rate('process_core_wait_seconds_total')})", "waiting for a core"),
+        unit="none",
+        empty="prefillwatch does not report",
+        low=0,
+        series={"waiting for a core": Style(BAD, dashed=True)},
+        calcs=("mean", "max"),
+    )
+    scrape = lines(
+        "Reading upstream's metrics",
+        "Time that a scrape took, and age of the last good one. Failures by reason are counted beside it.",
+        over_time(f"max ({metric('upstream_scrape_duration_seconds')})", "duration"),
+        over_time(f"max ({metric('upstream_scrape_age_seconds')})", "age"),
+        unit="s",
+        empty="Never read",
+        low=0,
+        series={"duration": Style(CLEAR), "age": Style(ALL)},
+    )
+    return Section("Can these figures be trusted?", (stats, even(7, delays, cores, scrape)))

@@ -1,0 +1,1 @@
+"""Shows the dashboards with real data and without a Grafana: `python -m grafana.render`."""

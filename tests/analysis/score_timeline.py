@@ -34,7 +34,11 @@ class Score:
     split: float
     names: float
     sums: float
-    early_recall: float
+    early: float
+    """Share of prefill's stall seconds known as such within a tick after the end of the stall, before anything is
+    final."""
+    early_false: float
+    """Stall seconds of other causes that looked like prefill then, without regard to what is plausible."""
     budget: int
     cost_us: float
     lost_splits: int
@@ -42,15 +46,17 @@ class Score:
     def line(self) -> str:
         return (
             f"{self.stalls:6d} {self.prefill_seconds:8.1f} {self.recall:7.3f} {self.precision:7.3f} {self.split:7.3f} "
-            f"{self.names:7.3f} {self.sums:7.3f} {self.budget:7d} {self.cost_us:7.0f} {self.lost_splits:4d}"
+            f"{self.names:7.3f} {self.sums:7.3f} {self.early:6.3f} {self.early_false:6.1f} {self.budget:7d} "
+            f"{self.cost_us:7.0f} {self.lost_splits:4d}"
         )
 
 
-HEAD = f"{'workload':28s} stalls  prefill  recall  precis   split   names    sums  budget cost_us lost"
+HEAD = f"{'workload':28s} stalls  prefill  recall  precis   split   names    sums  early  false  budget cost_us lost"
 
 
 @dataclass
 class Stall:
+    rid: str
     start_ns: int
     end_ns: int
     excess_ns: int
@@ -66,21 +72,23 @@ def stalls_of(seen: Seen, clear_ns: int) -> list[Stall]:
         if sum(step.prefill.values()) >= 100
     ]
     cost_ns = sorted(costs)[len(costs) // 2] if costs else 0.0
-    for reads in seen.reads.values():
+    for rid, reads in seen.reads.items():
         for (start_ns, before), (end_ns, by) in pairwise(reads):
             gap_ns = end_ns - start_ns
             if gap_ns >= 1000 * MS or (gap_ns >= 100 * MS and gap_ns >= 4 * clear_ns):
-                found.append(stall(seen, start_ns, end_ns, before, by, clear_ns, cost_ns))
+                found.append(stall(seen, rid, start_ns, end_ns, before, by, clear_ns, cost_ns))
     return found
 
 
-def stall(seen: Seen, start_ns: int, end_ns: int, before: int, by: int, clear_ns: int, cost_ns: float) -> Stall:
+def stall(
+    seen: Seen, rid: str, start_ns: int, end_ns: int, before: int, by: int, clear_ns: int, cost_ns: float
+) -> Stall:
     """Truth: the prompts in the engine's steps of the gap; none where most of it was a pause or a recomputation."""
     steps = seen.steps[before + 1 : by + 1]
     truth: dict[str, int] = {}
     for step in steps:
-        for rid, tokens in step.prefill.items():
-            truth[rid] = truth.get(rid, 0) + tokens
+        for culprit, tokens in step.prefill.items():
+            truth[culprit] = truth.get(culprit, 0) + tokens
     carried_ns = sum(step.end_ns - step.start_ns - step.paused_ns for step in steps if step.prefill)
     tokens = sum(truth.values())
     is_prefill = (
@@ -88,7 +96,7 @@ def stall(seen: Seen, start_ns: int, end_ns: int, before: int, by: int, clear_ns
         and tokens > sum(step.recomputed for step in steps)
         and carried_ns < 5 * (clear_ns * len(steps) + cost_ns * tokens)
     )
-    return Stall(start_ns, end_ns, end_ns - start_ns - clear_ns, truth, is_prefill)
+    return Stall(rid, start_ns, end_ns, end_ns - start_ns - clear_ns, truth, is_prefill)
 
 
 def score(seen: Seen) -> Score:
@@ -96,17 +104,20 @@ def score(seen: Seen) -> Score:
     durations = sorted(step.end_ns - step.start_ns for step in seen.steps if not step.prefill)
     clear_ns = durations[len(durations) // 2] if durations else 10 * MS
     stalls = stalls_of(seen, clear_ns)
-    hit = missed = false = wrong = 0.0
+    hit = missed = false = wrong = early = early_false = 0.0
     ends = [fact.end_ns for fact in inferred.facts]
     for each in stalls:
         blamed = plausible(seen, each, inferred, ends)
         seconds = each.excess_ns / 1e9
+        looked = inferred.early.get((each.rid, each.end_ns), 0) > 0
         if each.is_prefill:
             hit += seconds * bool(blamed)
+            early += seconds * looked
             missed += seconds * (not blamed)
             wrong += seconds * (1 - agreement(blamed, each.truth)) if blamed else 0
         else:
             false += seconds * bool(blamed)
+            early_false += seconds * looked
     return Score(
         len(stalls),
         hit + missed,
@@ -116,7 +127,8 @@ def score(seen: Seen) -> Score:
         wrong / hit if hit else 0.0,
         sum(fact.prefill_tokens for fact in inferred.facts)
         / max(1, sum(sum(step.prefill.values()) for step in seen.steps)),
-        0.0,
+        early / (hit + missed) if hit + missed else 1.0,
+        early_false,
         inferred.timeline.engine.budget,
         inferred.timeline.engine.cost.token_ns / 1e3,
         len([rid for rid, reads in seen.reads.items() if reads and rid not in inferred.splits]),

@@ -155,6 +155,8 @@ class Inferred:
     heartbeat: Heartbeat
     facts: list[StepFacts]
     splits: dict[str, Split]
+    early: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Largest prompt in service as far as known within a tick, by request and end of a gap of 100 ms and more."""
 
 
 def observe(seen: Seen, tick_ns: int = TICK_NS) -> Inferred:
@@ -163,30 +165,46 @@ def observe(seen: Seen, tick_ns: int = TICK_NS) -> Inferred:
     heartbeat = Heartbeat(timeline.clear)
     events = wire_events(seen)
     slots = {rid: number for number, rid in enumerate(seen.prompts)}
-    facts: list[StepFacts] = []
-    splits: dict[str, Split] = {}
+    inferred = Inferred(timeline, heartbeat, [], {})
+    last_read: dict[str, int] = {}
+    gaps: list[tuple[str, int, int]] = []
     batch: list[tuple[int, int]] = []
     due_ns = events[0][0] + tick_ns
     for at_ns, what, rid in [*events, (events[-1][0] + 1000 * MS, "stop", "")]:
         while at_ns > due_ns:
             tell(timeline, heartbeat, batch, due_ns)
             batch.clear()
-            facts += timeline.drain_final()
-            splits |= {split.rid: split for split in timeline.drain_splits()}
+            inferred.facts += timeline.drain_final()
+            inferred.splits |= {split.rid: split for split in timeline.drain_splits()}
             due_ns += tick_ns
+            ask_early(inferred, gaps)
         if what == "sent":
             _, tokens, uncached = seen.prompts[rid]
             timeline.sent(rid, at_ns, tokens, uncached if seen.uncached_known else None)
         elif what == "first":
             timeline.first_token(rid, at_ns)
             heartbeat.joined(slots[rid], at_ns)
+            last_read[rid] = at_ns
         elif what == "read":
             batch.append((at_ns, slots[rid]))
+            if at_ns - last_read[rid] >= 100 * MS:
+                gaps.append((rid, last_read[rid], at_ns))
+            last_read[rid] = at_ns
         elif what == "closed":
             heartbeat.left(slots[rid])
         elif what == "gone":
             timeline.gone(rid, at_ns)
-    return Inferred(timeline, heartbeat, facts, splits)
+    return inferred
+
+
+def ask_early(inferred: Inferred, gaps: list[tuple[str, int, int]]) -> None:
+    """Ask for the gaps whose step is closed, as the live windows do."""
+    closed = [gap for gap in gaps if gap[2] <= inferred.heartbeat.closed_ns]
+    if closed:
+        starts, ends = (np.array([gap[column] for gap in closed], np.int64) for column in (1, 2))
+        tokens = inferred.timeline.in_service(starts, ends).tokens.tolist()
+        inferred.early |= {(rid, end_ns): its for (rid, _, end_ns), its in zip(closed, tokens, strict=True)}
+        gaps[:] = [gap for gap in gaps if gap[2] > inferred.heartbeat.closed_ns]
 
 
 def tell(timeline: PrefillTimeline, heartbeat: Heartbeat, batch: list[tuple[int, int]], now_ns: int) -> None:

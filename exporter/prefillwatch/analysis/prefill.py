@@ -41,11 +41,17 @@ MAX_STEPS = 20_000
 CLOSED_AFTER_NS = WIDEST_SPREAD_NS + TRAIL_NS
 """By so much later every step around a first token has been closed by the heartbeat."""
 
+ON_ITS_WAY_NS = 100_000_000
+"""A prompt may be with the API server so long, which tokenises it. A clear step then does not mean it was passed
+over."""
+
 CLEAR_AT_LEAST = 0.6
 """A step shorter than this part of a clear one is a splinter of another and proves nothing."""
 
 LONG_RUN = 200
-"""A busy time of more steps is learned from in parts."""
+"""A busy time of more steps is learned from in parts …"""
+FIRST_LOOK = 32
+"""… and earlier while nothing is certain yet, since prompts wait for their place until then."""
 
 ENGINE_IS_LIVE_NS = 5 * SECOND
 """Steps told by the engine replace those of the heartbeat while they come at least this often."""
@@ -241,6 +247,8 @@ class PrefillTimeline:
         for prompt in fresh or self._room.large(room, start_ns):
             if room <= 0:
                 break
+            if prompt.first_ns is not None and prompt.first_ns <= start_ns + TRAIL_NS:
+                continue  # done by the step before
             tokens = min(room, max(1, prompt.uncached - prompt.guessed))
             riders.append((prompt, tokens))
             room -= tokens
@@ -253,8 +261,8 @@ class PrefillTimeline:
             self._take_released(beat)
             if not beat.long and beat.end_ns - beat.start_ns >= CLEAR_AT_LEAST * beat.clear_ns:
                 self._end_run()
-                self._passed_over_ns = beat.start_ns
-            elif len(self._run) > LONG_RUN and self._run_released:
+                self._passed_over_ns = max(self._passed_over_ns, beat.start_ns - ON_ITS_WAY_NS)
+            elif len(self._run) > (LONG_RUN if self.engine.proven else FIRST_LOOK) and self._run_released:
                 self._learn()
         if self._run and self._beats.scanned == len(self._beats) and not self._room.unplaced:
             self._end_run()

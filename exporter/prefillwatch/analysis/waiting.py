@@ -100,8 +100,8 @@ class WaitingRoom:
         return next((each for each in self.unplaced.values() if each not in besides), None)
 
     def fresh(self, since_ns: int, until_ns: int) -> list[Prompt]:
-        """Waiting requests that were sent between two moments: the ones before were passed over by a clear step."""
-        return list(reversed(list(_newest_first(self.waiting, since_ns, until_ns))))
+        """Unplaced requests that were sent between two moments: the ones before were passed over by a clear step."""
+        return list(reversed(list(_newest_first(self.unplaced, since_ns, until_ns))))
 
     def large(self, tokens: int, until_ns: int) -> list[Prompt]:
         """Among those who wait longest, the ones with more uncached tokens than that."""

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
+from prefillwatch.engine.step_report import SOCKET_ENV
 from prefillwatch.errors import ConfigError
 from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.settings.values import (
@@ -23,6 +24,7 @@ from prefillwatch.settings.values import (
     LISTEN,
     SECRET,
     SIZE,
+    SOCKET,
     SWITCH,
     TOKEN_EDGES,
     UPSTREAM,
@@ -100,6 +102,9 @@ class Settings(BaseModel):
     )
     scrape_interval: Annotated[float, duration(0.1)] = Field(
         1.0, description="how often to read upstream's /health and /metrics"
+    )
+    engine_socket: Annotated[Path | None, SOCKET] = Field(
+        None, description="listen here for our plugin inside vLLM, which gets the same path as PREFILLWATCH_SOCKET"
     )
     prompt_buckets: Annotated[tuple[int, ...], TOKEN_EDGES] = Field(
         (512, 2048, 8192, 32768, 131072), description="edges of the prompt sizes in labels, in tokens"
@@ -196,7 +201,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
     for name, value in environ.items():
         if not name.startswith(ENV_PREFIX) or name == CONFIG_ENV or _SERVICE_LINK.search(name):
             continue
-        key = name.removeprefix(ENV_PREFIX).lower()
+        key = "engine_socket" if name == SOCKET_ENV else name.removeprefix(ENV_PREFIX).lower()
         if key not in Settings.model_fields:
             raise ConfigError(f"{name} is no setting of prefillwatch{_nearest(key, lambda k: ENV_PREFIX + k.upper())}")
         given[key] = _Given(value, name)

@@ -28,6 +28,7 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
     upstream_insecure: bool = False  # do not verify upstream's certificate
     upstream_api_key: str = ""  # for /metrics and /v1/models; empty: none
     scrape_interval_s: float = 1.0
+    engine_socket: str = ""  # where the plugin inside vLLM finds us; empty: nowhere
     analysis: AnalysisSettings = AnalysisSettings()
     gpu: bool = True  # look for a GPU through NVML
     usage_injected: bool = False

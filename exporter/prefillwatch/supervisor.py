@@ -21,6 +21,7 @@ from prefillwatch.errors import CommandError, ListenError, StartError
 from prefillwatch.observer_settings import Control, Process, Restarts
 from prefillwatch.supervision.children import Child, Children
 from prefillwatch.supervision.control import ControlChannel
+from prefillwatch.supervision.engine_socket import EngineSocket
 from prefillwatch.supervision.keeper import Keeper, how_it_ended
 from prefillwatch.supervision.launch import Launch
 from prefillwatch.supervision.listening import bind_listeners, close_all, port_of, tap_pair
@@ -52,6 +53,7 @@ class Supervisor:
         self._taps = [tap_pair() for _ in range(settings.relays)]
         self.port = port_of(self._listeners[0])
         self.admin_port = port_of(self._admin)
+        self._engine_socket = EngineSocket(settings.engine_socket, private=launch.command is not None)
         self._draining = False
         self._control: ControlChannel | None = None
         self._command: Child | None = None
@@ -86,7 +88,8 @@ class Supervisor:
         if command is None:
             return None
         try:
-            return self._children.start(command.argv, death_signal=signal.SIGTERM)
+            env = {**os.environ, **self._engine_socket.environment()}
+            return self._children.start(command.argv, death_signal=signal.SIGTERM, env=env)
         except OSError as error:
             message = f"cannot start {command.argv[0]!r}: {error.strerror}; is it installed, and in PATH?"
             raise CommandError(message, found=not isinstance(error, FileNotFoundError)) from None
@@ -116,7 +119,7 @@ class Supervisor:
         child = self._children.start(
             self._launch.observer_argv,
             death_signal=signal.SIGKILL,
-            stdin=self._launch.observer_settings(tap_fds, control_fd, admin_fds),
+            stdin=self._launch.observer_settings(tap_fds, control_fd, admin_fds, self._engine_socket.path),
             pass_fds=(*tap_fds, control_fd, *admin_fds),
             env=self._launch.environment(),
         )
@@ -262,3 +265,4 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT, *_FORWARDED):
             asyncio.get_running_loop().remove_signal_handler(number)
         close_all(itertools.chain(*self._listeners, self._admin, *self._taps))
+        self._engine_socket.close()

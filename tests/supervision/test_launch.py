@@ -45,7 +45,7 @@ OTHER_VALUES = {
     "log_format": {"log_format": "json"},
 }
 #: What the supervisor itself acts on.
-SUPERVISORS = {"upstream", "listen", "admin", "relays", "stop_timeout"}
+SUPERVISORS = {"upstream", "listen", "admin", "relays", "stop_timeout", "engine_socket"}
 
 
 def told(launch: Launch) -> tuple[RelaySettings, ObserverSettings]:

@@ -5,6 +5,7 @@ All readers raise ValueError with a message that names the input and the remedy.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from prefillwatch.settings.quantities import (
     parse_tokens,
 )
 
+#: What the kernel takes for an address, less the zero at its end.
+_LONGEST_SOCKET_PATH = 107
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
@@ -157,6 +160,14 @@ def _existing_file(value: Any) -> Path:
     return path
 
 
+def _socket_path(value: Any) -> Path:
+    """Where a unix socket can be made."""
+    path = Path(text(value)).expanduser()
+    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+        raise ValueError(f"{str(path)!r} is too long for a unix socket; use at most {_LONGEST_SOCKET_PATH} bytes")
+    return path
+
+
 def _items(value: Any) -> list[str]:
     if isinstance(value, (list, tuple)):
         return [text(item) for item in value]
@@ -184,6 +195,7 @@ def _show_edges(edges: tuple[int, ...]) -> str:
 LISTEN = Kind(lambda value: parse_listen(text(value)), "HOST:PORT")
 UPSTREAM = Kind(lambda value: parse_upstream(text(value)), "URL")
 FILE = Kind(_existing_file, "FILE")
+SOCKET = Kind(_socket_path, "PATH")
 SECRET = Kind(text, "KEY")
 SWITCH = Kind(_switch, "", lambda value: str(value).lower())
 SIZE = Kind(_size, "SIZE", format_size)

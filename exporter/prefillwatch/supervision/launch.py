@@ -59,7 +59,9 @@ class Launch:
             )
         )
 
-    def observer_settings(self, tap_fds: Sequence[int], control_fd: int, admin_fds: Sequence[int]) -> bytes:
+    def observer_settings(
+        self, tap_fds: Sequence[int], control_fd: int, admin_fds: Sequence[int], engine_socket: str = ""
+    ) -> bytes:
         """The JSON that the observer reads."""
         settings = self.settings
         key = settings.upstream_api_key.get_secret_value() if settings.upstream_api_key else ""
@@ -73,6 +75,7 @@ class Launch:
                 upstream_insecure=settings.upstream_insecure,
                 upstream_api_key=key or (self.command.api_key if self.command else None) or "",
                 scrape_interval_s=settings.scrape_interval,
+                engine_socket=engine_socket,
                 analysis=analysis_settings(settings),
                 gpu=settings.gpu == "auto",
                 usage_injected=settings.usage == "inject",

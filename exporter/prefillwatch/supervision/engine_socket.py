@@ -1,0 +1,39 @@
+"""Where the plugin inside vLLM finds the observer: the path that was set, or a private one for a server we start."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+
+from prefillwatch.engine.step_report import SOCKET_ENV
+
+log = logging.getLogger(__name__)
+
+
+class EngineSocket:
+    """The path outlives the observer, which listens there, so that a new one is found again."""
+
+    def __init__(self, given: Path | None, *, private: bool) -> None:
+        """``private``: where no path was given, make one in a folder that only we and what we start can enter."""
+        self.path = str(given or "")
+        self._folder = ""
+        if given is None and private:
+            self._make_folder()
+
+    def environment(self) -> dict[str, str]:
+        """What tells the plugin in a server that we start."""
+        return {SOCKET_ENV: self.path} if self.path else {}
+
+    def close(self) -> None:
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _make_folder(self) -> None:
+        try:
+            self._folder = tempfile.mkdtemp(prefix="prefillwatch-")
+        except OSError as error:  # all is seen from the tokens alone, too
+            log.info("no folder for the socket of the vLLM plugin: %s", error.strerror)
+        else:
+            self.path = str(Path(self._folder, "engine.sock"))

@@ -42,7 +42,7 @@ class Seen:
     closed: dict[str, int]
     steps: list[TrueStep]
     uncached_known: bool = True
-    sized_ns: dict[str, int] = field(default_factory=dict)
+    """False: only usage at the end of an answer tells what was cached."""
 
 
 def from_simulator(
@@ -192,6 +192,8 @@ def observe(seen: Seen, tick_ns: int = TICK_NS) -> Inferred:
             last_read[rid] = at_ns
         elif what == "closed":
             heartbeat.left(slots[rid])
+            _, tokens, uncached = seen.prompts[rid]
+            timeline.sized(rid, tokens, uncached)
         elif what == "gone":
             timeline.gone(rid, at_ns)
     return inferred

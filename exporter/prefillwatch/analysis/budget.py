@@ -24,6 +24,9 @@ RUNS = 64
 STEPS = 256
 """Single steps kept, once it is certain what rode in them."""
 
+ENOUGH_RUNS = 4
+"""So many busy times of which all sizes are known make those without unnecessary."""
+
 NEWS = 8
 """The cost is learned anew when one in so many steps is new."""
 
@@ -146,7 +149,7 @@ class Learner:
 
     def __init__(self) -> None:
         self._runs: deque[Run] = deque(maxlen=RUNS)
-        self._steps: deque[Busy] = deque(maxlen=STEPS)
+        self._steps: deque[Beat] = deque(maxlen=STEPS)
         self._engine = Engine()
         self._dirty = False
         self._policies: list[Policy] = list(COARSE)
@@ -187,14 +190,20 @@ class Learner:
         """Take in a final step with its riders."""
         seen = all(prompt.first_ns is not None for prompt, _ in beat.riders)
         if seen and self._engine.proven and beat.used >= FEWEST_TOKENS:
-            self._steps.append(Busy(1, beat.used, beat.token_contexts, beat.excess_ns))
+            self._steps.append(beat)
             self._new_steps += 1
             if NEWS * self._new_steps >= len(self._steps):
                 self._new_steps = 0
                 self._dirty = True
 
     def _cost(self) -> StepCost:
-        return fit([*(run.busy() for run in self._runs if run.whole), *self._steps])
+        """From what is known for sure, or from all there is as long as that is little."""
+        runs = [run for run in self._runs if run.whole]
+        sure = [run for run in runs if all(prompt.sure for prompt, _ in run.prompts)]
+        steps = [beat for beat in self._steps if all(prompt.was_right for prompt, _ in beat.riders)]
+        singles = [Busy(1, beat.used, beat.token_contexts, beat.excess_ns) for beat in steps]
+        enough = len(sure) >= ENOUGH_RUNS
+        return fit([*(run.busy() for run in (sure if enough else runs)), *singles])
 
     def _learn(self) -> Engine:
         weighted = self._weighted()

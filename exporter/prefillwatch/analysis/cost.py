@@ -28,6 +28,9 @@ LOW_QUANTILE = 0.35
 SMALL_ERRORS = (0.3, 0.2, 0.1, 0.05, 0.02, 0.02)
 """Errors below these count alike, from one round of a fit to the next."""
 
+TRUSTED_FROM = 6
+"""Busy times or steps from which on a cost is good enough to tell cached tokens."""
+
 RUNS_PER_TERM = 4
 """So many busy times per term of the cost before the term is believed …"""
 BETTER = 0.8
@@ -42,6 +45,8 @@ class StepCost:
     token_ns: float = 0.0
     context_ns: float = 0.0
     mixed_ns: float = 0.0
+    trusted: bool = False
+    """Whether it was learned from more than a few busy times."""
 
     @property
     def known(self) -> bool:
@@ -54,7 +59,7 @@ class StepCost:
         return self.mixed_ns + tokens * (self.token_ns + self.context_ns * (before + tokens / 2))
 
     def scaled(self, factor: float) -> StepCost:
-        return StepCost(factor * self.token_ns, factor * self.context_ns, factor * self.mixed_ns)
+        return StepCost(factor * self.token_ns, factor * self.context_ns, factor * self.mixed_ns, self.trusted)
 
     def tokens_in(self, excess_ns: float) -> int:
         """Prompt tokens without context before them that take this long; without end while nothing is learned."""
@@ -97,7 +102,8 @@ def fit(busy: Sequence[Busy]) -> StepCost:
             its_error = mean_error(excess - terms @ factors, weights)
             if (factors >= 0).all() and factors[0] > 0 and its_error < BETTER * error:
                 best, error = factors, its_error
-    return StepCost(*best.tolist())
+    token_ns, context_ns, mixed_ns = best.tolist()
+    return StepCost(token_ns, context_ns, mixed_ns, len(used) >= TRUSTED_FROM)
 
 
 def refined(

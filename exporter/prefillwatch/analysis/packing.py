@@ -24,6 +24,9 @@ TOO_SHORT = 0.5
 TOO_LONG = 2.0
 """A step carries at most so many times the tokens that its time should pay for."""
 
+NEARLY = 0.1
+"""A size estimated this well does no harm."""
+
 FULL = 0.99
 """A step with so much of its budget used is full."""
 
@@ -41,6 +44,10 @@ class Prompt:
     uncached: int
     group: Hashable = None
     streamed: bool = True
+    sure: bool = False
+    """Usage has told the size."""
+    placed_size: int = 0
+    """Uncached tokens that were assumed when it was placed."""
     blind: bool = False
     """Reads were lost while it waited: where it was served is unknown."""
     first_ns: int | None = None
@@ -53,6 +60,11 @@ class Prompt:
     @property
     def is_over(self) -> bool:
         return self.first_ns is not None or self.gone_ns is not None
+
+    @property
+    def was_right(self) -> bool:
+        """Whether it was placed with the size that turned out to be true."""
+        return self.sure and abs(self.uncached - self.placed_size) <= NEARLY * self.uncached
 
     @property
     def cached(self) -> int:
@@ -140,10 +152,15 @@ class Engine:
         """Tokens of one more prompt that the step could take."""
         return min(self.cap, self.room(beat))
 
-    def room_and_time(self, beat: Beat) -> int:
-        """Prompt tokens the step could still take and may have had the time for."""
-        spare_ns = TOO_LONG * max(beat.excess_ns, beat.clear_ns) - beat.used_ns
-        return max(0, min(self.chunk(beat), self.cost.tokens_in(spare_ns)))
+    def fitting(self, beat: Beat, prompt: Prompt, tokens: int) -> int:
+        """How many of these tokens of a prompt the step had room for, and time. Where the time was far too short,
+        only as many as it paid for: the others were in the cache, unless usage has told better."""
+        tokens = min(tokens, self.chunk(beat))
+        if (prompt.sure and prompt.first_ns is not None) or not self.cost.trusted:
+            return tokens
+        if beat.used_ns + self.cost.expect_ns(tokens) <= TOO_LONG * max(beat.excess_ns, beat.clear_ns):
+            return tokens
+        return max(0, min(tokens, self.cost.tokens_in(beat.excess_ns - beat.used_ns)))
 
     def fills(self, beat: Beat) -> bool:
         """Whether known prompts leave a step no room for others."""
@@ -156,6 +173,7 @@ class Engine:
 
 def place(beats: Sequence[Beat], last: int, prompt: Prompt, engine: Engine) -> int:
     """Put a prompt into its steps; ``last`` is the index of the one that made its first token. Returns the first."""
+    prompt.placed_size = prompt.uncached
     lowest = _lowest(beats, last, prompt, engine)
     if engine.budget:
         first = _first(beats, lowest, last, prompt, engine)
@@ -171,7 +189,7 @@ def fill_up(beat: Beat, prompt: Prompt, rest: int, engine: Engine) -> int:
     there = prompt.sent_ns <= beat.start_ns and (prompt.gone_ns is None or prompt.gone_ns > beat.start_ns)
     if not beat.long or not there:
         return rest
-    tokens = max(0, min(rest, engine.room_and_time(beat)))
+    tokens = engine.fitting(beat, prompt, rest)
     if tokens:
         beat.board(prompt, tokens, prompt.tokens - rest, engine.cost)
     return rest - tokens
@@ -228,7 +246,7 @@ def _board_in_order(beats: Sequence[Beat], prompt: Prompt, engine: Engine) -> No
         if chunk > 0:
             beat.board(prompt, chunk, prompt.cached + done, engine.cost)
             done += chunk
-    rest = max(1, min(prompt.uncached - done, engine.room_and_time(beats[-1])))
+    rest = max(1, engine.fitting(beats[-1], prompt, prompt.uncached - done))
     beats[-1].board(prompt, rest, prompt.cached + done, engine.cost)
 
 

@@ -120,7 +120,8 @@ class PrefillTimeline:
         group: Hashable = None,
         streamed: bool = True,
     ) -> None:
-        """A prompt went upstream; ``group`` ties those of one request. Only ``streamed`` ones show a first token."""
+        """A prompt went upstream, of so many tokens as far as known. Only ``streamed`` answers show a first token.
+        ``group`` ties the prompts of one request."""
         uncached = tokens if uncached is None else uncached
         self._room.enter(Prompt(rid, t_ns, max(1, tokens), max(1, uncached), group, streamed))
 
@@ -130,6 +131,7 @@ class PrefillTimeline:
         if prompt is not None:
             prompt.tokens = max(1, tokens)
             prompt.uncached = max(1, tokens if uncached is None else uncached)
+            prompt.sure = True
             self._learner.resized()
 
     def first_token(self, rid: Hashable, t_ns: int) -> None:

@@ -58,8 +58,9 @@ class Observed:
         self.registry = Registry()
         settings = settings or AnalysisSettings()
         self.history = IncidentHistory(self.names)
-        publisher = Publisher(self.registry, self.names, PromptBuckets(settings.prompt_edges), self.history)
-        self.ledger = Ledger(settings, publisher)
+        buckets = PromptBuckets(settings.prompt_edges)
+        self.publisher = Publisher(self.registry, self.names, buckets, self.history)
+        self.ledger = Ledger(settings, self.publisher)
         self.ended: list[tuple[Exchange, End]] = []
         self.taps = TapReader(self.ledger, self.names, lambda exchange, end: self.ended.append((exchange, end)))
         self.gauges = Gauges(self.registry, self.ledger, self.names)

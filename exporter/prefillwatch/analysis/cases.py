@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from prefillwatch.analysis.cost import StepCost
 from prefillwatch.analysis.delays import Share, Stall, shares_of
-from prefillwatch.analysis.prefill import PrefillTimeline
+from prefillwatch.analysis.prefill import PrefillTimeline, StepFacts
 from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.stepcosts import StepCosts
 from prefillwatch.analysis.verdict import Case
 from prefillwatch.analysis.witness import EnginePage, Witness
 
 NS: Final = 1_000_000_000
 MS: Final = 1_000_000
+NEVER: Final = 1 << 62
 
 #: A prompt is a plausible cause up to so many times what its tokens should cost.
 SLACK: Final = 2.0
@@ -44,7 +46,18 @@ class CaseWorker:
         self._timeline = timeline
         self._witness = witness
         self._smallest = smallest_bucket
+        self.step_costs = StepCosts()
         self._left_out: list[tuple[int, int, Stall]] = []  # end, tokens that had to be computed again
+
+    def learn(self, facts: Iterable[StepFacts]) -> None:
+        """Final steps and what rode in them."""
+        for fact in facts:
+            if not fact.prefill_tokens or not fact.observed:
+                continue
+            riders = [self._witness.requests.find(rid) for rid, _ in fact.members if isinstance(rid, int)]
+            largest = max((each.prompt_tokens for each in riders if each is not None), default=fact.prefill_tokens)
+            excess_ns = max(0, fact.end_ns - fact.start_ns - self._timeline.clear.expect_ns(fact.decoders))
+            self.step_costs.add(fact.end_ns, fact.prefill_tokens, largest, excess_ns)
 
     def measure(self, stall: Stall, until_ns: int) -> None:
         """Of how much of the gap all streams were silent. Once per stall, when the steps in it are known."""
@@ -96,11 +109,22 @@ class CaseWorker:
 
     def _in_service(self, stall: Stall) -> InService:
         tokens = self._members(stall)
-        possible_ns = SLACK * sum(_most_ns(stall.cost, request, each) for request, each in tokens.items())
+        return InService(shares_of(tokens), sum(tokens.values()), self._possible_ns(stall, tokens) / NS)
+
+    def _possible_ns(self, stall: Stall, tokens: dict[Request, int]) -> float:
+        """How long these prompts can have kept the engine busy, generously."""
+        if not tokens:
+            return 0.0
+        whole = sum(request.uncached_tokens for request in tokens)
+        largest = max(request.prompt_tokens for request in tokens)
         if not stall.cost.known:
-            whole = sum(request.uncached_tokens for request in tokens)
-            possible_ns = math.inf if whole > self._smallest else 0.0
-        return InService(shares_of(tokens), sum(tokens.values()), possible_ns / NS)
+            return math.inf if whole > self._smallest else 0.0
+        expected_ns = sum(most_ns(stall.cost, request, each) for request, each in tokens.items())
+        if whole > self._smallest and stall.largest_before:
+            # A token costs the more the longer its prompt, at worst in proportion.
+            expected_ns *= max(1.0, largest / stall.largest_before)
+        alike_ns = self.step_costs.per_token_ns(largest, stall.started_ns, stall.ended_ns or NEVER)
+        return SLACK * max(expected_ns, alike_ns * sum(tokens.values()))
 
     def _members(self, stall: Stall) -> dict[Request, int]:
         """Whose prompts were in service, and how many tokens of each."""
@@ -136,7 +160,7 @@ class CaseWorker:
             if request.first_ns and request.first_ns < end_ns - _SPREAD_NS:
                 continue
             if stall.cost.known:
-                short = SLACK * _most_ns(stall.cost, request, request.uncached_tokens) < gap_ns / 2
+                short = SLACK * most_ns(stall.cost, request, request.uncached_tokens) < gap_ns / 2
             else:
                 short = request.uncached_tokens <= self._smallest
             if short:
@@ -175,7 +199,7 @@ class CaseWorker:
         return bool(self._witness.pages.between(start_ns + _SPREAD_NS, end_ns - _SPREAD_NS))
 
 
-def _most_ns(cost: StepCost, request: Request, tokens: int) -> float:
+def most_ns(cost: StepCost, request: Request, tokens: int) -> float:
     """What so many uncached tokens of a prompt can take: attention over its cached ones costs too, so these count as
     if they were computed."""
     most = tokens + request.cached_tokens

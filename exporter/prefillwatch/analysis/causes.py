@@ -15,12 +15,14 @@ from prefillwatch.analysis.delays import PREFILL, Delay, Stall
 from prefillwatch.analysis.heartbeat import Heartbeat
 from prefillwatch.analysis.incidents import IncidentBook
 from prefillwatch.analysis.pending import Gaps
-from prefillwatch.analysis.prefill import PrefillTimeline
+from prefillwatch.analysis.prefill import PrefillTimeline, StepFacts
 from prefillwatch.analysis.prompts import PromptBuckets
 from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.settings import WaitRule
 from prefillwatch.analysis.sink import Sink
 from prefillwatch.analysis.stalls import StallWatch
 from prefillwatch.analysis.verdict import MOST, judge
+from prefillwatch.analysis.waits import WaitWatch
 from prefillwatch.analysis.witness import Witness
 
 NS: Final = 1_000_000_000
@@ -44,6 +46,7 @@ class Causes:
         timeline: PrefillTimeline,
         buckets: PromptBuckets,
         sink: Sink,
+        wait_rule: WaitRule,
     ) -> None:
         self.watch = watch
         self.witness = Witness()
@@ -53,8 +56,14 @@ class Causes:
         self._buckets = buckets
         self._sink = sink
         self._worker = CaseWorker(timeline, self.witness, buckets.edges[0])
+        self._waits = WaitWatch(wait_rule, self.witness, self.incidents, buckets.edges[0])
         self._ended: list[Stall] = []  # not measured yet
         self._pending: list[Stall] = []
+
+    def facts(self, facts: list[StepFacts]) -> None:
+        """Steps that became final."""
+        self.witness.facts.add(facts)
+        self._worker.learn(facts)
 
     def gaps(self, gaps: Gaps) -> None:
         """Gaps that ended."""
@@ -73,12 +82,20 @@ class Causes:
         cost = self._timeline.engine.cost
         for stall in stalls:
             stall.cost = cost
+            stall.largest_before = self._worker.step_costs.largest
             if not stall.decoding:
                 joined = sum(1 for _ in self.witness.requests.served_since(stall.started_ns))
                 stall.decoding = max(1, self._heartbeat.decoding - joined)
 
+    def first_token(self, request: Request, time_ns: int) -> None:
+        self.witness.requests.first_token(request)
+        self._waits.over(request, time_ns)
+
     def left(self, request: Request, time_ns: int, outcome: str) -> None:
         """A stream is over. A silence that its client ended is no stall; one that upstream ended is."""
+        if not request.first_ns:
+            self.witness.requests.over(request)
+            self._waits.over(request, time_ns)
         for slot in request.slots.values():
             stall = self.watch.leave(slot)
             if stall is None:
@@ -99,6 +116,7 @@ class Causes:
         self._look_at_open(now_ns)
         self._measure_ended(now_ns)
         self._finish_ripe(now_ns)
+        self._waits.advance(now_ns, self._timeline.engine.cost, self._worker.step_costs.largest)
         for incident in self.incidents.close(now_ns):
             self._sink.incident(incident)
 

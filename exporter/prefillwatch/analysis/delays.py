@@ -67,6 +67,7 @@ class Stall(Delay):
     burst_before: int = 0  # token events that ended the stall before this one, or came in its stream's first read
     after: list[tuple[int, int]] = field(default_factory=list)  # reads right after it: when, token events
     cost: StepCost = field(default_factory=StepCost)  # learned before it ended, so not from it
+    largest_before: int = 0  # largest prompt seen before it ended
     common_ns: int = -1  # longest time in it in which no stream got a token; -1 not measured yet
     ticks: int = 0  # engine steps seen inside
 

@@ -11,6 +11,7 @@ Pure: times come in as monotonic nanoseconds, facts go out to a `Sink`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, cast
 
 import numpy as np
@@ -53,7 +54,7 @@ class Ledger:
         self.timeline = PrefillTimeline()
         self.heartbeat = Heartbeat(self.timeline.clear)
         watch = StallWatch(settings.stall, self.book)
-        self.causes = Causes(watch, self.heartbeat, self.timeline, self.buckets, sink)
+        self.causes = Causes(watch, self.heartbeat, self.timeline, self.buckets, sink, settings.wait)
         self.shortest_stall_ns = watch.shortest_ns
         self._sink = sink
         self._fluidity = Fluidity(round(settings.slo.itl_seconds * NS))
@@ -164,7 +165,9 @@ class Ledger:
 
     def page(self, page: EnginePage) -> None:
         """Upstream's metrics were read."""
-        self.causes.witness.pages.add(page)
+        given = [each for each in self.requests.values() if 0 < each.sent_ns < page.at_ns - NS and each.generating]
+        awaiting = sum(1 for each in given if each.in_prefill)
+        self.causes.witness.pages.add(replace(page, in_flight=len(given), awaiting=awaiting))
 
     def lagged(self, start_ns: int, end_ns: int, seconds: float) -> None:
         """Somewhere between these moments a relay did not run for so long, and reads are late by as much."""
@@ -187,7 +190,7 @@ class Ledger:
 
     def _first_token(self, request: Request, time_ns: int) -> None:
         self.timeline.first_token(request.rid, time_ns)
-        self.causes.witness.requests.first_token(request)
+        self.causes.first_token(request, time_ns)
         if request.prompt_exact or self.ratio.learned(request.model):
             self._tell_prompt(request, time_ns)
         else:
@@ -307,7 +310,7 @@ class Ledger:
     def _tell_steps(self) -> None:
         # Where nobody decodes, a step is made up from first tokens and its length is not measured.
         facts = self.timeline.drain_final()
-        self.causes.witness.facts.add(facts)
+        self.causes.facts(facts)
         steps = [step for step in facts if step.observed]
         if steps:
             tokens = np.array([step.prefill_tokens for step in steps], np.int64)
@@ -335,7 +338,6 @@ class Ledger:
     def _close(self, request: Request, time_ns: int, outcome: str) -> None:
         if not request.first_ns:
             self.timeline.gone(request.rid, time_ns)
-            self.causes.witness.requests.over(request)
         self.causes.left(request, time_ns, outcome)
         if request.generating and request.sent_ns:
             self._tell_prompt(request, time_ns)

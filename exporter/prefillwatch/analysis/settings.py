@@ -17,6 +17,13 @@ class StallRule(msgspec.Struct, frozen=True):
     always_seconds: float = 1.0
 
 
+class WaitRule(msgspec.Struct, frozen=True):
+    """A request without a first token is late after ``min_seconds`` and ``factor`` times what its prompt should take."""
+
+    min_seconds: float = 2.0
+    factor: float = 4.0
+
+
 class Slo(msgspec.Struct, frozen=True):
     """What users were promised; a request may bring its own by x-slo-ttft-ms and x-slo-tpot-ms."""
 
@@ -29,5 +36,6 @@ class AnalysisSettings(msgspec.Struct, frozen=True):
     prompt_edges: tuple[int, ...] = DEFAULT_PROMPT_EDGES
     windows_s: tuple[int, ...] = DEFAULT_WINDOWS_S
     stall: StallRule = StallRule()
+    wait: WaitRule = WaitRule()
     slo: Slo = Slo()
     max_models: int = 32

@@ -100,7 +100,7 @@ class RequestLog:
     def sent(self, request: Request) -> None:
         self.awaiting[request.rid] = request
         self._known[request.rid] = request
-        while len(self._known) > _MOST_REQUESTS and next(iter(self._known)) not in self.awaiting:
+        while len(self._known) > _MOST_REQUESTS:
             self._known.popitem(last=False)
 
     def first_token(self, request: Request) -> None:
@@ -112,7 +112,7 @@ class RequestLog:
         self.awaiting.pop(request.rid, None)
 
     def find(self, rid: int) -> Request | None:
-        return self._known.get(rid)
+        return self._known.get(rid) or self.awaiting.get(rid)
 
     def served_since(self, start_ns: int) -> Iterator[Request]:
         """Those whose first token came after this moment, the latest first."""

@@ -219,3 +219,21 @@ class SlidingWindows:
             # Beyond the range nothing is known but that it is large: say the most, which is exact for one such value.
             return largest
         return min(float(self._buckets.estimates[bucket]), largest)
+
+    def counts(self, window_s: int) -> npt.NDArray[np.int32]:
+        """Values of the window by bucket; the buckets of equal ranges are the same."""
+        return self._windows[window_s].counts + self._open
+
+
+def quantile_of_all(parts: Iterable[SlidingWindows], q: float, window_s: int) -> float | None:
+    """The q-quantile of what several of them hold together, within 1 %; None when they are all empty.
+
+    They must have the same range.
+    """
+    filled = [part for part in parts if part.count(window_s)]
+    if not filled:
+        return None
+    total = sum((part.counts(window_s).astype(np.int64) for part in filled[1:]), filled[0].counts(window_s))
+    largest = max(part.maximum(window_s) or 0.0 for part in filled)
+    cumulative = np.cumsum(total)
+    return filled[0]._at_rank(cumulative, quantile_rank(q, int(cumulative[-1])), largest)

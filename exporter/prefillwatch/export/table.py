@@ -309,6 +309,19 @@ UPSTREAM_RESTARTS = _counter(
 GPU_MEMORY_USED = _gauge("gpu_memory_used_bytes", (GPU,), "Memory in use on a GPU visible here, in bytes (NVML).")
 GPU_MEMORY_FREE = _gauge("gpu_memory_free_bytes", (GPU,), "Free memory of a GPU visible here, in bytes (NVML).")
 
+INTER_TOKEN_LATENCY_PART = _gauge(
+    "inter_token_latency_part_p99_seconds",
+    (WINDOW, Label("part", ("engine", "frontend", "network"))),
+    "99th percentile of the gaps of all models in the sliding window, in seconds, taken apart by where it comes about; "
+    "the parts add up to it. engine: between the engine's outputs; frontend: what it grows until the API server has "
+    "taken them in; network: what it grows until our read. Absent without the plugin inside vLLM.",
+)
+ENGINE_LINKS = _gauge("engine_links", (), "API servers of vLLM in which our plugin is connected to us, now.")
+ENGINE_LINK_STEPS = _counter("engine_link_steps_total", (), "Engine steps that our plugin inside vLLM told us.")
+ENGINE_LINK_DROPPED = _counter(
+    "engine_link_dropped_total", (), "Engine steps that our plugin inside vLLM could not tell us in time."
+)
+
 # --- The link to the engine ---------------------------------------------------------------------------------------
 
 UP = _gauge("up", (), "1 when upstream answered the last health check, 0 when it did not.")

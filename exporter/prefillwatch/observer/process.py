@@ -23,14 +23,18 @@ from prefillwatch.engine.fetch import Fetcher
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.nvml import GpuMemory, GpuMemoryReader
 from prefillwatch.engine.poller import UpstreamPoller
+from prefillwatch.engine.step_report import StepReport
 from prefillwatch.export import table
 from prefillwatch.export.admin import create_app, serve_admin
 from prefillwatch.export.landing import landing_page
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.observer import engine_gauges, own_gauges
+from prefillwatch.observer.engine_link import EngineLink
+from prefillwatch.observer.engine_steps import EngineSteps
 from prefillwatch.observer.exchange import Exchange
 from prefillwatch.observer.gauges import Gauges
 from prefillwatch.observer.incidents import IncidentHistory, wall_offset
+from prefillwatch.observer.link_gauges import publish_link
 from prefillwatch.observer.procfs import read_process
 from prefillwatch.observer.publish import Publisher
 from prefillwatch.observer.state import relay_now, streams_now
@@ -77,6 +81,8 @@ class Observer:
             listener=self,
             clock=clock,
         )
+        self.engine_steps = EngineSteps(analysis.windows_s)
+        self._link = EngineLink(settings.engine_socket, self._engine_step)
         self._gpus: dict[str, GpuMemory] = {}
         self.registry.gauge(table.BUILD_INFO).set((__version__,), 1.0)
         self.registry.precreate(table.UPSTREAM_SCRAPE_FAILURES)
@@ -126,6 +132,9 @@ class Observer:
     def on_up(self, up: bool) -> None:
         """Its health was checked."""
 
+    def _engine_step(self, link: int, report: StepReport) -> None:
+        self.engine_steps.take(link, report, self._clock())
+
     # --- What the admin server shows ---
 
     def snapshot(self) -> Snapshot:
@@ -134,6 +143,8 @@ class Observer:
         self._gauges.refresh(now_ns)
         engine_gauges.publish_upstream(self.registry, self._poller.snapshot())
         engine_gauges.publish_gpus(self.registry, self._gpus)
+        if self._settings.engine_socket:
+            publish_link(self.registry, self._link, self.engine_steps, self.ledger, now_ns)
         own_gauges.publish_relays(self.registry, self.taps)
         own_gauges.publish_control(self.registry, self._control)
         own_gauges.publish_processes(self.registry, self._control.processes, read_process)
@@ -178,6 +189,8 @@ class Observer:
         for tap in taps:
             tap.setblocking(False)
             loop.add_reader(tap, self.read_tap, tap)
+        if self._settings.engine_socket:
+            self._link.open()
         tasks = [
             asyncio.create_task(self._listen_to_supervisor(stop), name="control"),
             asyncio.create_task(self._beat_for_ever(), name="beat"),
@@ -192,6 +205,7 @@ class Observer:
         for task in (*tasks, waiting):
             task.cancel()
         await asyncio.gather(*tasks, waiting, return_exceptions=True)
+        self._link.close()
         await self._fetcher.close()
         for task in failed:
             raise task.exception() or RuntimeError(f"{task.get_name()} failed")

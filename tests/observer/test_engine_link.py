@@ -1,0 +1,153 @@
+"""The socket on which the plugin inside vLLM tells the engine's steps: who connects, what it says, how it goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from prefillwatch.engine.plugin.sender import Sender
+from prefillwatch.engine.step_report import Packet, StepReport, encode
+from prefillwatch.observer.engine_link import MAX_LINKS, EngineLink
+
+STEP = StepReport(0, 5, 7, duration_ns=3, prefill_tokens=9, gaps=[(0.5, 2)])
+
+
+class Told:
+    """A link and what came over it."""
+
+    def __init__(self, path: Path) -> None:
+        self.steps: list[tuple[int, StepReport]] = []
+        self.link = EngineLink(str(path), lambda number, report: self.steps.append((number, report)))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async def look() -> None:
+            while not condition():
+                await asyncio.sleep(0.001)
+
+        await asyncio.wait_for(look(), 10)
+
+
+@asynccontextmanager
+async def listening(path: Path) -> AsyncIterator[Told]:
+    told = Told(path)
+    told.link.open()
+    try:
+        yield told
+    finally:
+        told.link.close()
+
+
+def connect(path: Path) -> socket.socket:
+    plugin = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    plugin.connect(str(path))
+    return plugin
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "engine.sock"
+
+
+def test_the_plugin_and_we_understand_each_other(path: Path) -> None:
+    async def scene() -> None:
+        async with listening(path) as told:
+            sender = Sender(str(path))
+            sender.send([STEP] * 40)
+            await told.until(lambda: len(told.steps) == 40)
+            assert set(map(repr, told.steps)) == {repr((1, STEP))}
+            sender.close()
+            await told.until(lambda: told.link.connected == 0)
+
+    asyncio.run(scene())
+
+
+def test_several_api_servers(path: Path) -> None:
+    async def scene() -> None:
+        async with listening(path) as told:
+            plugins = [connect(path) for _ in range(2)]
+            for number, plugin in enumerate(plugins):
+                plugin.send(encode(Packet([STEP], dropped=number + 1)))
+            await told.until(lambda: len(told.steps) == 2)
+            assert {number for number, _ in told.steps} == {1, 2}
+            assert (told.link.connected, told.link.dropped) == (2, 3)
+            plugins[0].close()
+            await told.until(lambda: told.link.connected == 1)
+            assert told.link.dropped == 3  # a total: it does not fall when one goes
+            plugins[1].close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("junk", [b"\x00", b"{", b"[]", b'{"steps": 1}', b'{"steps": [{}]}', b"\xff\xfe" * 100])
+def test_junk_is_counted_and_the_link_stays(path: Path, junk: bytes) -> None:
+    async def scene() -> None:
+        async with listening(path) as told:
+            with connect(path) as plugin:
+                plugin.send(junk)
+                plugin.send(encode(Packet([STEP])))
+                await told.until(lambda: bool(told.steps))
+                assert told.link.unreadable == 1
+
+    asyncio.run(scene())
+
+
+def test_a_later_version_may_say_more(path: Path) -> None:
+    async def scene() -> None:
+        async with listening(path) as told:
+            with connect(path) as plugin:
+                plugin.send(b'{"v": 2, "steps": [{"engine": 0, "end_ns": 1, "taken_ns": 2, "news": [1]}]}')
+                await told.until(lambda: bool(told.steps))
+                assert told.steps[0][1].prefill_tokens == -1
+
+    asyncio.run(scene())
+
+
+def test_a_socket_left_behind_is_replaced_and_ours_is_taken_away(path: Path) -> None:
+    async def scene() -> None:
+        left = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        left.bind(str(path))
+        left.close()
+        async with listening(path) as told:
+            with connect(path):
+                await told.until(lambda: told.link.connected == 1)
+        assert not path.exists()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("where", ["file", "missing/engine.sock"])
+def test_where_it_cannot_listen_it_says_so_and_goes_on(
+    where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("precious")
+
+    async def scene() -> None:
+        async with listening(tmp_path / where):
+            pass
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(scene())
+    assert f"cannot listen on {tmp_path / where}" in caplog.text
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_too_many_are_turned_away(path: Path) -> None:
+    async def scene() -> None:
+        async with listening(path) as told:
+            plugins = []
+            for _ in range(MAX_LINKS):
+                plugins.append(connect(path))
+                await told.until(lambda: told.link.connected == len(plugins))
+            with connect(path) as one_more:
+                one_more.setblocking(False)
+                assert await asyncio.get_running_loop().sock_recv(one_more, 1) == b""
+            for plugin in plugins:
+                plugin.close()
+
+    asyncio.run(scene())

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 #: What a process gets beyond its limit to end by itself before it is killed.
 _GRACE_S: Final = 5.0
+_SAME_SIGNAL_S: Final = 0.2
 #: What a process gets to end by itself once the user has lost patience.
 _CUT_S: Final = 2.0
 #: The observer says when it is ready; after this long it is taken to be.
@@ -55,6 +56,7 @@ class Supervisor:
         self.admin_port = port_of(self._admin)
         self._engine_socket = EngineSocket(settings.engine_socket, private=launch.command is not None)
         self._draining = False
+        self._signalled_at = 0.0
         self._control: ControlChannel | None = None
         self._command: Child | None = None
 
@@ -164,9 +166,14 @@ class Supervisor:
             loop.add_signal_handler(number, self._forward, number)
 
     def _end_by(self, number: int) -> None:
+        now = asyncio.get_running_loop().time()
         if self._draining:
-            log.warning("second signal: running answers are cut now")
-            self._cut.set()
+            # timeout(1) and others signal the process and its group: that is one wish, told twice.
+            if now - self._signalled_at > _SAME_SIGNAL_S:
+                log.warning("second signal: running answers are cut now")
+                self._cut.set()
+            return
+        self._signalled_at = now
         self._signals.put_nowait(number)
 
     def _forward(self, number: int) -> None:
@@ -198,6 +205,9 @@ class Supervisor:
             log.info("%s: no new connections; running answers have %g s", signal.Signals(number).name, limit_s)
         await self._end(self._relays, limit_s)
         code = await self._end_command(number)
+        if self._control is not None:
+            self._control.close()  # which tells the observer that everybody else is gone
+            self._control = None
         await self._end([self._observer], 0.0)
         return code
 

@@ -29,6 +29,7 @@ from prefillwatch.wire.tap import Hello, Kind, RelayStats
 
 #: A connection that we close waits this long for the client to close its side.
 _LINGER_S: Final = 2.0
+_SAME_SIGNAL_NS: Final = 500_000_000
 #: A request is sent again only within this time; see Exchange.
 _REPEAT_S: Final = 1.0
 _STATS_S: Final = 1.0
@@ -69,6 +70,7 @@ class Relay:
         self.exchanges: dict[int, Exchange] = {}
         self.retries = 0
         self.draining = False
+        self._drained_ns = 0
         self._last_stream = 0
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listen_fds]
         self._core_wait_ns = process_core_wait_ns()
@@ -86,17 +88,21 @@ class Relay:
         self._tick()
 
     def drain(self) -> None:
-        """Take nothing new, let answers finish, then stop. A second call cuts what still runs."""
+        """Take nothing new, let answers finish, then stop. A second call, some time later, cuts what still runs."""
+        now = monotonic_ns()
         if self.draining:
-            self._cut()
+            # Who ends a whole group of processes signals us twice: directly, and through the supervisor.
+            if now - self._drained_ns > _SAME_SIGNAL_NS:
+                self.cut()
             return
         self.draining = True
+        self._drained_ns = now
         for listener in self._listeners:
             self._accept(listener, limit=sys.maxsize)  # they are connected already as far as they know
             self.reactor.close(listener)
         self._listeners = []
         self.reactor.soon(self._close_idle)
-        self.reactor.call_later(self.settings.drain_s, self._cut)
+        self.reactor.call_later(self.settings.drain_s, self.cut)
 
     def announce(self) -> None:
         """A new observer is there: tell it what is running."""
@@ -114,7 +120,8 @@ class Relay:
         self.pool.close()
         self._stop_when_drained()
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """End what still runs, recognizably unfinished."""
         for exchange in list(self.exchanges.values()):
             exchange.cut()
         for client in list(self.clients):

@@ -10,7 +10,7 @@ allows it (as root) both go before everything else on their core, real-time; our
 Figures:
 
     load      CPU (user and system) per relayed token, and the age of tokens on arrival, at 256 streams of 40 tokens/s;
-              "added" is the age less that of the direct path in the same run. Our /metrics is scraped every second.
+              "added" is the age less the median of the direct path. Our /metrics is scraped every second meanwhile.
     step      the same with all streams' tokens sent at once, as the steps of an engine do
     many      2,000 streams at 5 tokens/s: none may break
     memory    memory per stream that had tokens and is silent now, with 2,000 of them

@@ -55,6 +55,7 @@ def share(value: float) -> str:
 
 VALUE_AS_SECONDS = "{{ $value | humanizeDuration }}"
 VALUE_AS_SHARE = "{{ $value | humanizePercentage }}"
+VALUE_AS_RATE = '{{ $value | printf "%.2f" }}'
 VALUE_AS_COUNT = '{{ $value | printf "%.0f" }}'
 
 

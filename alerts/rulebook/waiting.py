@@ -5,6 +5,7 @@ from __future__ import annotations
 from alerts.rulebook.names import Names
 from alerts.rulebook.rule import (
     VALUE_AS_COUNT,
+    VALUE_AS_RATE,
     VALUE_AS_SECONDS,
     VALUE_AS_SHARE,
     Alert,
@@ -122,8 +123,8 @@ def _preemption_storm(n: Names) -> Alert:
         keep=s.keep(name),
         summary="Requests are preempted again and again.",
         description=(
-            f"The engine behind {label(s.replica_label)} preempted {{{{ $value | humanize }}}} requests per second "
-            f"over {n.window}, more than {number(s.threshold('preemptions_per_request'))} for each request that ended. "
+            f"The engine behind {label(s.replica_label)} preempted {VALUE_AS_RATE} requests per second over "
+            f"{n.window}, more than {number(s.threshold('preemptions_per_request'))} for each request that ended. "
             f"Each of them is computed anew, and its reader waits meanwhile; p99 over all gaps can stay calm."
         ),
     )

@@ -133,7 +133,7 @@ class RunningRelay:
             peer.close()
         if self._thread.is_alive():
             self.call(self.relay.drain)
-            self.call(self.relay.drain)  # twice: at once
+            self.call(self.relay.cut)
         self.join()
         self.relay.reactor.release()
         assert self.faults == []

@@ -225,8 +225,9 @@ class Exchange:
             return
         now = monotonic_ns()
         size = len(data)
-        prefix = _PREFIXES.get(size)
-        if prefix is None or not data.startswith(prefix) or not data.endswith(b"\r\n"):
+        prefix = _PREFIXES.get(size, data)
+        start = len(prefix)
+        if data[:start] != prefix or data[-2:] != b"\r\n" or start == size:
             self._received(data, now, more=size == _TOKEN_READ)
             return
         try:
@@ -238,7 +239,7 @@ class Exchange:
             return
         self._add_time(now)
         self._add_key(self._data_key)
-        self._add_payload(data[len(prefix) : -2])
+        self._add_payload(data[start:-2])
         if sent != size:
             self.client.hold(data, sent)
             self._pause()

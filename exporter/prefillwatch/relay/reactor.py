@@ -53,6 +53,8 @@ class Reactor:
         self._count = itertools.count()
         self._soon: deque[Callable[[], None]] = deque()
         self._closing: list[socket.socket] = []
+        self._unsettled = False  # something is to do before the next sleep
+        self._due = monotonic_ns() + _MAX_WAIT_NS  # of the earliest timer
         self._stopped = False
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -79,6 +81,7 @@ class Reactor:
         """Close a socket as soon as no event of this batch can be for it."""
         self.handlers[opened.fileno()] = _ignore
         self._closing.append(opened)
+        self._unsettled = True
 
     # Time
     # -----------------------------------------------------------------------------------------------------------------
@@ -86,6 +89,7 @@ class Reactor:
     def call_at(self, due_ns: int, callback: Callable[[], None]) -> None:
         """Call once the monotonic clock has reached ``due_ns``. It cannot be cancelled, so callbacks look first."""
         heapq.heappush(self._timers, (due_ns, next(self._count), callback))
+        self._due = self._timers[0][0]
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self.call_at(monotonic_ns() + int(seconds * 1e9), callback)
@@ -93,6 +97,7 @@ class Reactor:
     def soon(self, callback: Callable[[], None]) -> None:
         """Call in the next turn, after the events that wait by then."""
         self._soon.append(callback)
+        self._unsettled = True
 
     # From outside
     # -----------------------------------------------------------------------------------------------------------------
@@ -117,23 +122,18 @@ class Reactor:
     def run(self) -> None:
         """Run until `stop`."""
         handlers, poll = self.handlers, self._epoll.poll
+        now = self._settle(monotonic_ns(), 0)
         while not self._stopped:
-            before = monotonic_ns()
-            wait_ms = self._wait_ms(before)
-            batch = poll(wait_ms / 1000, _MAX_EVENTS)
+            before = now
+            batch = poll(0.0 if self._unsettled else (self._due - now) * 1e-9, _MAX_EVENTS)
             for fd, events in batch:
                 try:
                     handlers[fd](events)
                 except Exception as error:  # noqa: PERF203 - one broken exchange must not take the others with it
                     self._on_crash(handlers[fd], error)
-            if self._soon:
-                self._run_soon()
             now = monotonic_ns()
-            if self._timers and self._timers[0][0] <= now:
-                # A sleep lasts whole milliseconds; only what comes on top of that is late.
-                self._run_timers(now, before + wait_ms * 1_000_000 if not batch else 0)
-            if self._closing:
-                self._close_now()
+            if self._unsettled or now >= self._due:
+                now = self._settle(now, 0 if batch else before)
 
     def release(self) -> None:
         """Give back the loop's own descriptors."""
@@ -142,23 +142,32 @@ class Reactor:
         self._wake_reader.close()
         self._wake_writer.close()
 
-    def _wait_ms(self, now: int) -> int:
-        if self._soon or self._calls:
-            return 0
-        due = self._timers[0][0] if self._timers else now + _MAX_WAIT_NS
-        return max(0, min(due - now, _MAX_WAIT_NS) + 999_999) // 1_000_000
+    def _settle(self, now: int, before: int) -> int:
+        """What comes between two batches; gives the time at its end, at which no timer is due.
+
+        ``before`` is when we went to sleep, if it was the end of that sleep that woke us.
+        """
+        self._run_soon()
+        while now >= self._due:
+            self._run_timers(now, before)
+            now = monotonic_ns()
+        self._close_now()
+        self._unsettled = bool(self._soon)
+        return now
 
     def _run_soon(self) -> None:
         for _ in range(len(self._soon)):
-            callback = self._soon.popleft()
-            self._guarded(callback)
+            self._guarded(self._soon.popleft())
 
-    def _run_timers(self, now: int, woke_at: int) -> None:
+    def _run_timers(self, now: int, before: int) -> None:
         timers = self._timers
         while timers and timers[0][0] <= now:
             due, _, callback = heapq.heappop(timers)
+            # A sleep lasts whole milliseconds; only what comes on top of that is late.
+            woke_at = before - (before - due) // 1_000_000 * 1_000_000 if before else due
             self.late_ns = max(0, now - max(due, woke_at))
             self._guarded(callback)
+        self._due = timers[0][0] if timers else now + _MAX_WAIT_NS
 
     def _on_wake(self, _events: int) -> None:
         with contextlib.suppress(BlockingIOError):

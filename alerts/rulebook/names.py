@@ -40,10 +40,13 @@ class Names:
         return f'{self.source.metric(name)}{{job="{self.source.job}"}}'
 
     def raw(self, name: str, **matchers: str) -> str:
-        """A raw metric of our job with further matchers; a value that starts with ~ is a regular expression."""
+        """A raw metric of our job with further matchers. A value may begin with an operator: ``!x`` is not x, ``~x``
+        and ``!~x`` take a regular expression."""
         parts = [f'job="{self.source.job}"']
         for key, value in matchers.items():
-            parts.append(f'{key}=~"{value[1:]}"' if value.startswith("~") else f'{key}="{value}"')
+            operator = next((each for each in ("!~", "!", "~") if value.startswith(each)), "")
+            sign = {"": "=", "!": "!=", "~": "=~", "!~": "!~"}[operator]
+            parts.append(f'{key}{sign}"{value.removeprefix(operator)}"')
         return f"{self.source.metric(name)}{{{', '.join(parts)}}}"
 
     def replica_itl(self, quantile: str) -> str:

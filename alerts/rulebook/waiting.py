@@ -30,20 +30,25 @@ def waiting_alerts(source: Source) -> tuple[Alert, ...]:
 
 
 def _prefill_head_of_line(n: Names) -> Alert:
+    """Long prompts keep the engine busy while short ones queue. Verdicts may veto it but are not waited for: they are
+    counted when an incident of waiting is over, and such an incident can last as long as the long prompts come."""
     s, name = n.source, "PrefillHeadOfLine"
-    short = "~" + "|".join(s.words("short_prompts"))
-    queue = n.raw("queue_seconds_bucket", prompt_bucket=short)
-    count = n.raw("queue_seconds_count", prompt_bucket=short)
-    waits = f"increase({n.raw('waits_total', cause='prefill')}[{n.window}])"
-    all_waits = f"sum without (cause) (increase({n.metric('waits_total')}[{n.window}]))"
+    short = "|".join(s.words("short_prompts"))
+    queue = n.raw("queue_seconds_bucket", prompt_bucket=f"~{short}")
+    count = n.raw("queue_seconds_count", prompt_bucket=f"~{short}")
+    long_work = n.raw("prefill_seconds_sum", prompt_bucket=f"!~{short}")
+    others = n.raw("waits_total", cause="!prefill")
     return Alert(
         name=name,
         severity="warning",
         expr=promql(f"""
-            histogram_quantile(0.9, sum without (prompt_bucket) (rate({queue}[{n.window}]))) > \
-{number(s.threshold("short_queue_p90"))}
+            histogram_quantile(0.9, sum without (prompt_bucket) (rate({queue}[{n.window}])))
+              > {number(s.threshold("short_queue_p90"))}
             and sum without (prompt_bucket) (increase({count}[{n.window}])) > {number(s.threshold("min_requests"))}
-            and {waits} > ignoring (cause) {number(s.threshold("cause_share"))} * {all_waits}
+            and sum without (prompt_bucket) (rate({long_work}[{n.window}])) > {number(s.threshold("long_work_share"))}
+            unless sum without (cause) (increase({others}[{n.window}]))
+              > {number(s.threshold("cause_share"))}
+              * sum without (cause) (increase({n.metric("waits_total")}[{n.window}]))
         """),
         hold=s.hold(name),
         keep=s.keep(name),
@@ -51,8 +56,9 @@ def _prefill_head_of_line(n: Names) -> Alert:
         description=(
             f"One in ten prompts of {' and '.join(s.words('short_prompts'))} tokens to {label('model')} on "
             f"{label(s.replica_label)} waited {VALUE_AS_SECONDS} or longer before the engine took it up (limit "
-            f"{number(s.threshold('short_queue_p90'))} s), and most incidents of waiting over {n.window} were put down "
-            f"to somebody's long prompt. In prefill now: {_prefilling_tokens(n)} prompt tokens."
+            f"{number(s.threshold('short_queue_p90'))} s), while longer prompts kept it busy for "
+            f"{share(s.threshold('long_work_share'))} of the time or more. In prefill now: {_prefilling_tokens(n)} "
+            f"prompt tokens."
         ),
     )
 

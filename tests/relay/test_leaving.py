@@ -85,6 +85,18 @@ def test_a_client_that_leaves_while_sending_its_request(relay: RunningRelay, ups
     assert eventually(lambda: not relay.relay.clients)
 
 
+def test_a_client_that_leaves_right_behind_its_request(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    body = b"x" * 200_000
+    for request in (get(), post(body=body), post(body=body)[:-1], post(body=body) + get()):
+        client = relay.connect()
+        client.send(request)
+        client.close()
+    for number in range(1, 5):
+        assert relay.tap.end(number).finish is Finish.CLIENT_CLOSED
+    assert relay.becomes_idle()
+    assert eventually(lambda: not relay.relay.clients)
+
+
 def test_a_client_that_leaves_before_upstream_accepts(start: Callable[..., RunningRelay]) -> None:
     with never_accepting() as url:
         relay = start(url, connect_timeout_s=30)

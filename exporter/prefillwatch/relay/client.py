@@ -31,7 +31,8 @@ class ClientConnection:
     """Receives requests and holds what the client's socket did not take yet (at most about one read)."""
 
     __slots__ = (
-        "_body", "_buffer", "_closing", "_first_ns", "_lingered", "_reading", "_searched", "_unread", "exchange", "fd",
+        "_body", "_buffer", "_closing",
+        "_ending", "_first_ns", "_lingered", "_reading", "_searched", "_unread", "exchange", "fd",
         "is_tls", "recv", "relay", "send", "socket", "tls", "unsent",
     )  # fmt: skip
 
@@ -51,8 +52,9 @@ class ClientConnection:
         self._first_ns = 0  # when the first byte of the request was read
         self._body: RequestBody | None = None
         # What to do when there is something to read; not bound, since that would be a reference cycle.
-        self._reading: Callable[[ClientConnection, int], None] = ClientConnection._read_head
+        self._reading: Callable[[ClientConnection], None] = ClientConnection._read_head
         self._unread = False
+        self._ending = False  # the client's end was announced; it will not be again, so reading goes on up to it
         self._closing = False
         self._lingered = 0
         if tls is None:
@@ -68,10 +70,12 @@ class ClientConnection:
     def _on_event(self, events: int) -> None:
         if self.unsent is not None and events & select.EPOLLOUT:
             self._flush()
-        if events & ENDED and self.exchange is not None and self.exchange.is_answering:
+        if events & ENDED:
+            self._ending = True
+        if self._ending and self.exchange is not None and self.exchange.is_answering:
             self.gone()
         elif events & (select.EPOLLIN | ENDED) and self.socket is not None:
-            self._reading(self, events)
+            self._reading(self)
 
     def _on_handshake(self, _events: int) -> None:
         assert self.tls is not None
@@ -84,12 +88,12 @@ class ClientConnection:
         self.relay.receiving.discard(self)
         self.relay.client_idle.add(self)
         self.relay.reactor.handlers[self.fd] = self._on_event
-        self._read_head(0)
+        self._read_head()
 
-    def _receive(self, size: int, events: int) -> bytes | None:
+    def _receive(self) -> bytes | None:
         """What can be read now; None when there is nothing, or nobody any more."""
         try:
-            data = self.recv(size)
+            data = self.recv(_READ_BYTES)
         except BlockingIOError:
             return None
         except OSError:
@@ -97,19 +101,19 @@ class ClientConnection:
         if not data:
             self.gone()
             return None
-        if len(data) == size or self.is_tls or events & ENDED:
+        if len(data) == _READ_BYTES or self._ending or self.is_tls:
             self.relay.reactor.soon(self._read_on)
         return data
 
     def _read_on(self) -> None:
         if self.socket is not None:
-            self._reading(self, 0)
+            self._reading(self)
 
     # A request
     # -----------------------------------------------------------------------------------------------------------------
 
-    def _read_head(self, events: int) -> None:
-        data = self._receive(_READ_BYTES, events)
+    def _read_head(self) -> None:
+        data = self._receive()
         if data is not None:
             now = monotonic_ns()
             if not self._first_ns:
@@ -165,10 +169,10 @@ class ClientConnection:
         exchange.open(self._first_ns)
         return exchange
 
-    def _read_body(self, events: int) -> None:
+    def _read_body(self) -> None:
         exchange = self.exchange
         assert exchange is not None
-        data = self._receive(_READ_BYTES, events)
+        data = self._receive()
         if data is not None:
             self._take_body(exchange, data, monotonic_ns())
 
@@ -191,12 +195,12 @@ class ClientConnection:
             self.relay.receiving.discard(self)
             exchange.begin(body, now)
 
-    def _read_early(self, events: int) -> None:
+    def _read_early(self) -> None:
         """While an answer is under way: further requests, or the client's end."""
         if len(self._buffer) >= _MAX_PIPELINED:
             self._unread = True
             return
-        data = self._receive(_READ_BYTES, events)
+        data = self._receive()
         if data is not None:
             self._buffer += data
 
@@ -322,8 +326,8 @@ class ClientConnection:
             return
         self.relay.reactor.soon(self._read_on)
 
-    def _throw_away(self, events: int) -> None:
-        data = self._receive(_READ_BYTES, events)
+    def _throw_away(self) -> None:
+        data = self._receive()
         if data is not None:
             self._lingered += len(data)
             if self._lingered > _MAX_LINGERING:

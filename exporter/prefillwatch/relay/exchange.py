@@ -51,10 +51,10 @@ class Exchange:
     """See the module. The client's connection outlives it, the upstream's may."""
 
     __slots__ = (
-        "_add_key", "_add_payload", "_add_time", "_answer", "_body", "_data_key", "_dial", "_head", "_head_searched",
-        "_injected", "_observed", "_out", "_paused", "_recv", "_repeatable", "_response", "_send", "_sent_ns",
-        "_sent_whole", "_tapped_body", "_upstream", "client", "done", "is_answering", "last_read_ns", "received_ns",
-        "relay", "request", "stream",
+        "_add_key", "_add_payload", "_add_time", "_answer", "_body", "_data_key", "_dial", "_ending", "_head",
+        "_head_searched", "_injected", "_observed", "_out", "_paused", "_recv", "_repeatable", "_response", "_send",
+        "_sent_ns", "_sent_whole", "_tapped_body", "_upstream", "client", "done", "is_answering", "last_read_ns",
+        "received_ns", "relay", "request", "stream",
     )  # fmt: skip
 
     def __init__(self, relay: Relay, client: ClientConnection, request: Request) -> None:
@@ -82,6 +82,7 @@ class Exchange:
         self._response: Response | None = None
         self._answer: Answer | None = None
         self._paused = False
+        self._ending = False  # upstream's end was announced; it will not be again, so reading goes on up to it
         tap = relay.tap
         self._data_key = self.stream << 8 | Kind.DATA
         self._add_time, self._add_key, self._add_payload = tap.times.append, tap.keys.append, tap.payloads.append
@@ -161,6 +162,7 @@ class Exchange:
 
     def _connected(self, connection: UpstreamConnection) -> None:
         self._dial = None
+        self._ending = False
         self._upstream = connection
         self._recv = connection.recv
         self.relay.reactor.handlers[connection.fd] = self._on_upstream
@@ -247,14 +249,16 @@ class Exchange:
     def _on_upstream(self, events: int) -> None:
         if self._out and events & select.EPOLLOUT:
             self._pump()
+        if events & ENDED:
+            self._ending = True
         if events & ~select.EPOLLOUT and self._upstream is not None:
-            self._read(more=bool(events & ENDED))
+            self._read()
 
     def _read_on(self) -> None:
         if not self.done and self._upstream is not None:
             self._read()
 
-    def _read(self, *, more: bool = False) -> None:
+    def _read(self) -> None:
         if self._paused or self.done:
             return
         upstream = self._upstream
@@ -264,7 +268,7 @@ class Exchange:
         except OSError as error:
             self._read_failed(error)
             return
-        self._received(data, monotonic_ns(), more=more or len(data) == _READ or upstream.is_tls)
+        self._received(data, monotonic_ns(), more=len(data) == _READ or self._ending or upstream.is_tls)
 
     def _read_failed(self, error: OSError) -> None:
         if not isinstance(error, BlockingIOError):

@@ -1,0 +1,273 @@
+"""The plugin inside a real vLLM: its figures are the engine's own, a sidecar hears of every step, and no fault of it or
+of a sidecar does harm.
+
+The plugin is not installed into vLLM's environment: a folder with the metadata of a distribution, first on PYTHONPATH,
+lets vLLM find the entry point that is in our pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tests.real.engine as engine_module
+from tests.real.client import Answer, ask
+from tests.real.engine import ENVIRONMENT, MODEL_DIR, ROOT, START_LIMIT_SECONDS, Engine, server_command
+from tests.real.four_endpoints import PATHS, request
+from tests.real.record_workload import WORDS
+from tests.real.sidecar import Metrics, Sidecar
+
+from prefillwatch.engine.plugin.histograms import prefill_bucket
+
+STEP = "prefillwatch_engine_step_seconds"
+GAP = "prefillwatch_engine_inter_token_latency_seconds"
+VLLMS_GAP = "vllm:inter_token_latency_seconds"
+CHAT = PATHS["chat_completions"]
+PATIENCE_S = 20.0
+FAULTS = """
+from prefillwatch.engine.plugin import steps
+
+
+def install():
+    def read(self, taken_ns, scheduler, iteration):
+        raise RuntimeError("a fault on purpose")
+
+    steps.StepReader.read = read
+"""
+
+
+def site(folder: Path, faults: bool = False) -> Path:
+    """A folder for PYTHONPATH in which vLLM finds our plugin."""
+    own = re.search(r'entry-points\."(vllm\.\w+)"\]\n(\w+) = "(.+)"', (ROOT / "pyproject.toml").read_text())
+    assert own is not None
+    points = f"[{own[1]}]\n{own[2]} = {own[3]}\n"
+    if faults:
+        points += "[vllm.general_plugins]\nprefillwatch_faults = prefillwatch_faults:install\n"
+        (folder / "prefillwatch_faults.py").write_text(FAULTS)
+    # The `vllm` command wants a distribution of that name, which the CPU build is not.
+    for name, version, text in (("prefillwatch", "0", points), ("vllm", "0.32.0+cpu", "")):
+        info = folder / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (info / "entry_points.txt").write_text(text)
+    return folder
+
+
+@contextmanager
+def vllm(folder: Path, *flags: str, socket: Path | None = None, faults: bool = False) -> Iterator[Engine]:
+    """A vLLM with the plugin; ``socket`` is where the plugin looks for a sidecar."""
+    (folder / "site").mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{site(folder / 'site', faults)}:{ROOT / 'exporter'}")
+        if socket is not None:
+            patch.setenv("PREFILLWATCH_SOCKET", str(socket))
+        engine = Engine(folder, flags)
+        engine.__enter__()
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+async def mixed_load(port: int, prompts: Sequence[int] = (300, 700, 2500), victims: int = 3) -> list[Answer]:
+    """Some decode all the time; prompts of these sizes come one after another."""
+    calls = [chat(port, 12, 120) for _ in range(victims)]
+    tasks = [asyncio.create_task(call) for call in calls]
+    for size in prompts:
+        await asyncio.sleep(0.3)
+        tasks.append(asyncio.create_task(chat(port, size, 4)))
+    return await asyncio.gather(*tasks)
+
+
+async def chat(port: int, prompt: int, tokens: int) -> Answer:
+    text = " ".join(WORDS[(index * index + prompt) % len(WORDS)] for index in range(prompt))
+    return await ask(port, CHAT, request("chat_completions", stream=True, text=text, tokens=tokens), limit_seconds=120)
+
+
+def run_load(port: int, **options: Any) -> None:
+    answers = asyncio.run(mixed_load(port, **options))
+    assert {(answer.status, answer.complete) for answer in answers} == {(200, True)}
+
+
+def settled(url: str) -> Metrics:
+    """vLLM's page when the plugin's thread has counted what vLLM's own metrics count at once."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        page = Metrics.read(f"{url}/metrics")
+        if page.total(f"{GAP}_count") == page.total(f"{VLLMS_GAP}_count"):
+            return page
+        assert time.monotonic() < deadline, "the plugin counts other gaps than vLLM"
+        time.sleep(0.1)
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+# --- Alone ---
+
+
+@pytest.fixture(scope="module")
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("link") / "engine.sock"
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory, socket: Path) -> Iterator[Engine]:
+    """Looks for a sidecar at ``socket``, where none is until a test starts one."""
+    with vllm(tmp_path_factory.mktemp("plugin"), socket=socket) as engine:
+        yield engine
+
+
+def steps_of(engine: Engine, name: str) -> list[Any]:
+    return [json.loads(line) for line in (engine.log_dir / name).read_text().splitlines()]
+
+
+def test_gaps_are_vllms_own_by_what_rode_in_the_step(engine: Engine) -> None:
+    run_load(engine.port)
+    page = settled(engine.url)
+    truth: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    for step in steps_of(engine, "iterations.jsonl"):
+        if step.get("itl"):
+            truth[prefill_bucket(step["prefill_tokens"])] += len(step["itl"])
+            seconds[prefill_bucket(step["prefill_tokens"])] += sum(step["itl"])
+    assert set(truth) > {"none"}
+    for bucket, count in truth.items():
+        assert page.value(f"{GAP}_count", step_prefill_tokens=bucket, model_name="tiny", engine="0") == count
+        assert page.value(f"{GAP}_sum", step_prefill_tokens=bucket) == pytest.approx(seconds[bucket], abs=1e-5 * count)
+    assert page.total(f"{GAP}_sum") == pytest.approx(page.total(f"{VLLMS_GAP}_sum"))
+
+
+def test_step_times_are_the_engines_own(engine: Engine) -> None:
+    """Against the times at which the engine process had the output of each step at hand."""
+    run_load(engine.port)
+    page = settled(engine.url)
+    schedule = steps_of(engine, "schedule.jsonl")
+    count: Counter[str] = Counter()
+    truth: Counter[str] = Counter()
+    done_ns = 0
+    for step in schedule:
+        bucket = prefill_bucket(sum(tokens for _, tokens, kind, _ in step["requests"] if kind == "p"))
+        count[bucket] += 1
+        # After a pause the step alone; else since the output before, with what the engine does in between.
+        paused = step["scheduled_ns"] - done_ns > 100_000_000
+        truth[bucket] += (step["done_ns"] - (step["scheduled_ns"] if paused else done_ns)) / 1e9
+        done_ns = step["done_ns"]
+    for bucket in count:
+        assert page.value(f"{STEP}_count", step_prefill_tokens=bucket) == count[bucket]
+        ours = page.value(f"{STEP}_sum", step_prefill_tokens=bucket)
+        assert ours == pytest.approx(truth[bucket], rel=0.02, abs=0.005 * count[bucket] + 0.02)
+
+
+def test_no_series_of_creation_times(engine: Engine) -> None:
+    names = {name for name, _ in Metrics.read(f"{engine.url}/metrics").samples}
+    assert not [name for name in names if name.startswith("prefillwatch_") and name.endswith("_created")]
+
+
+# --- With a sidecar ---
+
+
+def sidecar_at(engine: Engine, socket: Path, folder: Path) -> Sidecar:
+    return Sidecar(folder / "serve.log", ("serve", f"--upstream={engine.url}", f"--engine-socket={socket}"))
+
+
+def test_a_sidecar_hears_of_every_step_and_takes_gaps_apart(engine: Engine, socket: Path, tmp_path: Path) -> None:
+    with sidecar_at(engine, socket, tmp_path) as sidecar:
+        run_load(sidecar.port, prompts=())  # the plugin finds the sidecar with the first of these steps
+        wait_for(lambda: sidecar.metrics().total("prefillwatch_engine_links") == 1, "the plugin does not connect")
+        before, told = settled(engine.url), sidecar.metrics()
+        run_load(sidecar.port)
+        steps = settled(engine.url).since(before).total(f"{STEP}_count")
+        name = "prefillwatch_engine_link_steps_total"
+        wait_for(lambda: sidecar.metrics().since(told).total(name) == steps, "steps are missing")
+        page = sidecar.metrics()
+        assert page.since(told).total("prefillwatch_engine_link_dropped_total") == 0
+        parts = "prefillwatch_inter_token_latency_part_p99_seconds"
+        assert page.value(parts, window="1m", part="engine") > 0
+        p99 = page.value("prefillwatch_inter_token_latency_p99_seconds", window="1m", population="all", model="tiny")
+        assert page.total(parts, window="1m") == pytest.approx(p99)
+
+
+def test_a_sidecar_that_goes_away_does_no_harm_and_another_is_found(
+    engine: Engine, socket: Path, tmp_path: Path
+) -> None:
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with sidecar_at(engine, socket, folder) as sidecar:
+
+            def connected(sidecar: Sidecar = sidecar) -> bool:
+                asyncio.run(chat(sidecar.port, 12, 4))
+                return sidecar.metrics().total("prefillwatch_engine_links") == 1
+
+            wait_for(connected, "the plugin does not find the sidecar")
+        run_load(engine.port, prompts=())
+    settled(engine.url)
+
+
+# --- Faults ---
+
+
+def test_errors_of_ours_and_a_socket_that_is_none_do_no_harm(tmp_path: Path) -> None:
+    """The flag is missing too, which is said."""
+    none = tmp_path / "a-file"
+    none.write_text("")
+    flag = "enable-logging-iteration-details"
+    with vllm(tmp_path / "vllm", f"--no-{flag}", socket=none, faults=True) as engine:
+        run_load(engine.port)
+        page = Metrics.read(f"{engine.url}/metrics")
+        log = engine.log_path.read_text()
+    assert page.total(f"{VLLMS_GAP}_count") > 300
+    assert page.total(f"{GAP}_count") == 0
+    assert log.count(f"--{flag}") == 1
+    assert log.count("prefillwatch cannot read") == 1
+    assert "on purpose" not in log
+    assert "Traceback" not in log
+
+
+# --- Several API servers ---
+
+
+def serve_command(port: int, flags: Sequence[str] = ()) -> list[str]:
+    """By way of the `vllm` command, which alone starts several API servers."""
+    python, _, _, _, *rest = server_command(port, flags)
+    return [python, "-m", "vllm.entrypoints.cli.main", "serve", str(MODEL_DIR), *rest]
+
+
+def test_two_api_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "server_command", serve_command)
+    with vllm(tmp_path / "vllm", "--api-server-count=2") as engine:
+        run_load(engine.port)
+        run_load(engine.port)
+        page = settled(engine.url)
+        steps = len(steps_of(engine, "schedule.jsonl"))
+    assert page.total(f"{STEP}_count") == steps
+    assert page.total(f"{GAP}_sum") == pytest.approx(page.total(f"{VLLMS_GAP}_sum"))
+    assert not page.has(f"{STEP}_count", step_prefill_tokens="unknown")
+    assert page.total(f"{STEP}_count", step_prefill_tokens="512-2k") > 0
+
+
+# --- `prefillwatch run` ---
+
+
+def test_run_tells_vllm_where_it_listens(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    words = ["--port={port}" if word.startswith("--port=") else word for word in server_command(0)]
+    command = ["env", f"PYTHONPATH={site(tmp_path / 'site')}:{ROOT / 'exporter'}", *words]
+    log = tmp_path / "run.log"
+    with Sidecar(log, ("run",), command, ENVIRONMENT, wait=False) as sidecar:
+        sidecar.wait_until(sidecar.is_ready, START_LIMIT_SECONDS, "ready")
+        run_load(sidecar.port, prompts=())
+        wait_for(lambda: sidecar.metrics().total("prefillwatch_engine_link_steps_total") > 100, "no steps are told")

@@ -36,15 +36,24 @@ def beat(every: float, until: float, *freezes: tuple[float, float], start: float
     return times
 
 
+def slow(since: float, until: float, *gaps: float) -> list[tuple[float, float]]:
+    """Freezes one after another, as long as these in turn, until about a moment."""
+    lengths, freezes, at = itertools.cycle(gaps), [], since
+    while at < until:
+        freezes.append((at, next(lengths)))
+        at += freezes[-1][1]
+    return freezes
+
+
 @dataclass
 class Prompt:
     """A request of the scene."""
 
     scene: Scene
-    stream: int
     sent: float
     tokens: int
     generated: int = 0
+    stream: int = 0  # known once it is sent
 
     def answers(self, times: Iterable[float], events: int = 1, text: str = " word") -> Prompt:
         """Reads of so many token events each, or of one long event."""
@@ -93,7 +102,6 @@ class Scene:
         self._relay = Relay(self.observed)
         self._plan: list[tuple[float, int, Callable[[Relay], Any]]] = []
         self._order = itertools.count()
-        self._streams = itertools.count(1)
         self._names = itertools.count()
 
     # --- What happens ---
@@ -103,7 +111,8 @@ class Scene:
 
     def prompt(self, at: float, tokens: int, name: str = "", media: bool = False, **body: Any) -> Prompt:
         """A request is sent; its size is known from its text until usage tells it."""
-        stream = next(self._streams)
+        prompt = Prompt(self, at, tokens)
+        name = name or f"request-{next(self._names)}"
         content: Any = "x" * (CHARS_PER_TOKEN * tokens)
         if media:
             picture = {"type": "image_url", "image_url": {"url": "http://pictures/1.png"}}
@@ -111,10 +120,10 @@ class Scene:
         message = {"messages": [{"role": "user", "content": content}], **body}
 
         def send(relay: Relay) -> None:
-            assert relay.request(at, message, request_id=name or f"request-{stream}") == stream
+            prompt.stream = relay.request(at, message, request_id=name)
 
         self.at(at, send)
-        return Prompt(self, stream, at, tokens)
+        return prompt
 
     def victims(
         self, count: int, times: list[float], events: int = 1, text: str = " word", ends: bool = True

@@ -108,8 +108,21 @@ class CaseWorker:
     # --- Prompts ---
 
     def _in_service(self, stall: Stall) -> InService:
-        tokens = self._members(stall)
+        found = self._weigh(stall, self._members(stall))
+        if found.possible_s * NS >= stall.excess_ns or not stall.ended_ns or self._timeline.engine.proven:
+            return found
+        # How the engine fills its steps is not known yet, so whoever was waiting may have been in them.
+        waiting = self._weigh(stall, self._waiting_through(stall))
+        return waiting if waiting.possible_s * NS >= stall.excess_ns else found
+
+    def _weigh(self, stall: Stall, tokens: dict[Request, int]) -> InService:
         return InService(shares_of(tokens), sum(tokens.values()), self._possible_ns(stall, tokens) / NS)
+
+    def _waiting_through(self, stall: Stall) -> dict[Request, int]:
+        """Requests that had no first token before the gap was over, or with its end."""
+        until_ns = stall.ended_ns - _SPREAD_NS
+        requests = self._witness.requests.in_flight_over(stall.started_ns)
+        return {each: each.uncached_tokens for each in requests if not each.first_ns or each.first_ns >= until_ns}
 
     def _possible_ns(self, stall: Stall, tokens: dict[Request, int]) -> float:
         """How long these prompts can have kept the engine busy, generously."""

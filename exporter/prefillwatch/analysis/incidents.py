@@ -134,10 +134,22 @@ class IncidentBook:
 
     def close(self, now_ns: int) -> list[Incident]:
         """Those that nothing can be added to any more, in the order in which they began."""
-        over = [each for each in self.open if not each.live and now_ns > each.ended_ns + CHAIN_NS]
+        over = [each for each in self.open if self._is_over(each, now_ns)]
         for incident in over:
             self.open.remove(incident)
         return sorted(over, key=lambda each: each.started_ns)
+
+    def _is_over(self, incident: Incident, now_ns: int) -> bool:
+        if incident.live or now_ns <= incident.ended_ns + CHAIN_NS:
+            return False
+        # One that is provisional elsewhere may yet turn out to belong here.
+        return not any(
+            delay.kind == incident.kind
+            and delay.started_ns <= incident.ended_ns + CHAIN_NS
+            and (not delay.ended_ns or delay.ended_ns >= incident.started_ns - CHAIN_NS)
+            for other in self.open
+            for delay in other.live
+        )
 
     def _place(self, delay: Delay, now_ns: int) -> Incident:
         old = delay.incident

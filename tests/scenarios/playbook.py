@@ -162,6 +162,13 @@ class Scene:
         self.at(at - 1000 * seconds - 10, lambda relay: tell(relay, at - 1000 * seconds - 10, False))
         self.at(at, lambda relay: tell(relay, at, True))
 
+    def lose(self, since: float, until: float) -> None:
+        """A packet with these moments in it does not get through."""
+        self._relay.flush()
+        self._relay.add(since, 0, Kind.HELLO, b"")
+        self._relay.flush(lose=True)
+        self.observed.advance(until)
+
     # --- What the observer makes of it ---
 
     def play(self, until: float | None = None) -> Scene:

@@ -82,6 +82,7 @@ class CaseWorker:
             gap=(end_ns - start_ns) / NS,
             excess=stall.excess_ns / NS,
             baseline=stall.baseline_ns / NS,
+            streams=len(stalls),
             own_lag=self._witness.own_lag.worst(start_ns, end_ns),
             records_lost=self._witness.holes.worst(start_ns, end_ns) > 0,
             blocked=min(each.request.blocked_within(each.started_ns, end_ns) for each in stalls) / NS,

@@ -28,8 +28,9 @@ CAUSES: Final = (PREFILL, PREEMPTION, FRONTEND, BUFFERING, CLIENT, ENGINE_PAUSE,
 MOST: Final = 0.5
 #: Fewer tokens than this in a bunch are chance …
 FEWEST_BUNCHED: Final = 2.0
-#: … and where only the length of a text tells, words of one token can be long.
+#: … and where only the length of a text tells, of one or two streams, words of one token can be long.
 FEWEST_BY_TEXT: Final = 4.0
+_FEW_STREAMS: Final = 2
 #: From here on a KV cache has to take blocks away from somebody.
 FULL: Final = 0.95
 #: A burst of so many token events in one read is how a buffer lets go, if the burst before was of the like size.
@@ -46,6 +47,7 @@ class Case:
     gap: float
     excess: float
     baseline: float = 0.0
+    streams: int = 1  # that stalled together
     # Ourselves
     own_lag: float = 0.0  # in which we could not have read
     records_lost: bool = False
@@ -85,7 +87,8 @@ class Case:
     @property
     def merged(self) -> bool:
         """Several tokens in one event, which only the server can do."""
-        return self.by_text >= max(FEWEST_BY_TEXT, MOST * self.withheld)
+        fewest = FEWEST_BY_TEXT if self.streams <= _FEW_STREAMS else FEWEST_BUNCHED
+        return self.by_text >= max(fewest, MOST * self.withheld)
 
     @property
     def in_bursts(self) -> bool:

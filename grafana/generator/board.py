@@ -22,10 +22,14 @@ TAG = "prefillwatch"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Panels side by side, all of one height; each with its width in columns."""
+    """Panels side by side, all of one height; each with its width in columns.
+
+    ``marked``: freezes are drawn into these panels; elsewhere they would only be clutter.
+    """
 
     height: int
     panels: tuple[tuple[int, PanelBuilder], ...]
+    marked: bool = False
 
     def __post_init__(self) -> None:
         if sum(width for width, _ in self.panels) != WIDTH:
@@ -34,12 +38,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Section:
+    """A row of the dashboard."""
+
     title: str
     lines: tuple[Line, ...]
 
 
-def even(height: int, *panels: PanelBuilder) -> Line:
-    return Line(height, tuple((WIDTH // len(panels), panel) for panel in panels))
+def even(height: int, *panels: PanelBuilder, marked: bool = False) -> Line:
+    return Line(height, tuple((WIDTH // len(panels), panel) for panel in panels), marked)
 
 
 def split(height: int, *panels: tuple[int, PanelBuilder]) -> Line:
@@ -69,9 +75,9 @@ def board(
     built.with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
     for variable in variables:
         built.with_variable(variable)
-    for annotation in (_builtin(), _alerts(), _freezes(freezes)):
+    marked = _place(built, sections)
+    for annotation in (_builtin(), _alerts(), _freezes(freezes, marked)):
         built.annotation(annotation)
-    _place(built, sections)
     return built
 
 
@@ -88,8 +94,10 @@ def as_json(built: dashboard.Dashboard) -> str:
     return json.dumps(built.build(), cls=JSONEncoder, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
 
 
-def _place(built: dashboard.Dashboard, sections: Sequence[Section]) -> None:
+def _place(built: dashboard.Dashboard, sections: Sequence[Section]) -> list[int]:
+    """Puts the panels where they belong; gives the ids of those in marked lines."""
     number, y = 1, 0
+    marked = []
     for section in sections:
         place = dm.GridPos(h=1, w=WIDTH, x=0, y=y)
         built.with_row(dashboard.Row(section.title).collapsed(False).id(number).grid_pos(place))
@@ -98,8 +106,10 @@ def _place(built: dashboard.Dashboard, sections: Sequence[Section]) -> None:
             x = 0
             for width, panel in line.panels:
                 built.with_panel(panel.id(number).grid_pos(dm.GridPos(h=line.height, w=width, x=x, y=y)))
+                marked += [number] if line.marked else []
                 number, x = number + 1, x + width
             y += line.height
+    return marked
 
 
 def _query_variable(name: str, label: str, selector: str) -> dashboard.QueryVariable:
@@ -147,8 +157,9 @@ def _alerts() -> dashboard.AnnotationQuery:
     return _marks("Alerts", expr, BAD, "{{alertname}}", "model,instance,severity")
 
 
-def _freezes(expr: str) -> dashboard.AnnotationQuery:
-    return _marks("Freezes", expr, "rgba(255, 152, 48, 0.5)", "Freeze: {{cause}}", "cause")
+def _freezes(expr: str, panels: list[int]) -> dashboard.AnnotationQuery:
+    query = _marks("Freezes", expr, "rgba(255, 152, 48, 0.4)", "Freeze: {{cause}}", "cause")
+    return query.filter(dashboard.AnnotationPanelFilter().exclude(False).ids(panels))
 
 
 def _marks(name: str, expr: str, color: str, title: str, tags: str) -> dashboard.AnnotationQuery:

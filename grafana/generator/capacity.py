@@ -37,7 +37,7 @@ def kv_cache() -> Section:
         empty="Upstream does not tell",
         low=0,
         series={"free": Style(GOOD), "capacity": Style(ALL, dashed=True)},
-        calcs=("lastNotNull", "min"),
+        calcs=("min",),
     )
     preemptions = lines(
         "Preemptions per minute",
@@ -48,7 +48,7 @@ def kv_cache() -> Section:
         empty="Upstream does not tell",
         low=0,
         bars=True,
-        calcs=("mean", "max"),
+        calcs=("mean",),
     )
     requests = lines(
         "Requests inside the engine",
@@ -102,7 +102,7 @@ def traffic() -> Section:
         empty="No tokens",
         low=0,
         series={"generated": Style(CLEAR), "prompt": Style(PREFILL), "prompt, cached": Style(PREFILL, dashed=True)},
-        calcs=("mean", "max"),
+        calcs=("mean",),
     )
     seconds = f"sum by (concurrency) ({in_range('concurrency_seconds_total')})"
     columns = [
@@ -142,7 +142,7 @@ def traffic() -> Section:
         low=0,
         high=1,
         series={"requests within SLO": Style(GOOD), "token deadlines met": Style(CLEAR)},
-        calcs=("lastNotNull", "min"),
+        calcs=("min",),
     )
     outcomes = lines(
         "Requests per second by outcome",
@@ -153,7 +153,7 @@ def traffic() -> Section:
         low=0,
         series={"ok": Style(GOOD), "error": Style(BAD), "client_closed": Style(ALL)},
         stacked=True,
-        calcs=("mean", "max"),
+        calcs=("mean",),
     )
     return Section(
         "Prompts, throughput and promises", (even(8, heat, lengths, tokens), even(8, concurrency, promises, outcomes))

@@ -32,7 +32,7 @@ def causes() -> Section:
         low=0,
         series=OF_CAUSES,
         stacked=True,
-        calcs=("mean", "max"),
+        calcs=("mean",),
     )
     blame = lines(
         "Stall seconds inflicted, by size of the culprit",
@@ -77,7 +77,7 @@ def causes() -> Section:
             **{f"freeze: {cause}": Style(color) for cause, color in CAUSES.items()},
             **{f"wait: {cause}": Style(color, dashed=True) for cause, color in CAUSES.items()},
         },
-        calcs=("mean", "max"),
+        calcs=("mean",),
     )
     return Section("Who causes it, and who suffers?", (even(8, share, blame), even(8, culprits, totals, incidents)))
 
@@ -94,7 +94,7 @@ def first_tokens() -> Section:
         empty=NO_REQUESTS,
         log=True,
         low=0.01,
-        high=100,
+        high=60,
         limit=AT_TTFT_TARGET,
         series=OF_SIZES,
     )
@@ -109,7 +109,7 @@ def first_tokens() -> Section:
         low=0,
         series={"prefill": Style(PREFILL), "queue": Style(QUEUE)},
         stacked=True,
-        calcs=("mean", "max"),
+        calcs=("mean",),
     )
     quantiles = [
         lines(
@@ -120,7 +120,7 @@ def first_tokens() -> Section:
             empty=NO_REQUESTS,
             log=True,
             low=0.01,
-            high=100,
+            high=60,
             series=OF_SIZES,
         )
         for what, name, text in (

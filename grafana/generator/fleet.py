@@ -185,7 +185,7 @@ def _who() -> Section:
         unit="percentunit",
         empty="No stalls",
         low=0,
-        calcs=("mean", "max"),
+        calcs=("mean",),
     )
     culprits = ranking(
         "Who causes it: stall seconds by prompt size",
@@ -218,7 +218,7 @@ def _who() -> Section:
         limits.only(ALL),
         series.OF_SIZES,
     )
-    return Section("Why?", (even(8, worst_gaps, stalled), even(7, culprits, causes, dose)))
+    return Section("Why?", (even(8, worst_gaps, stalled, marked=True), even(7, culprits, causes, dose)))
 
 
 def _load() -> Section:
@@ -230,7 +230,7 @@ def _load() -> Section:
         empty="No requests",
         log=True,
         low=0.01,
-        high=100,
+        high=60,
         limit=series.AT_TTFT_TARGET,
         series=series.OF_SIZES,
     )
@@ -264,6 +264,6 @@ def _load() -> Section:
         unit="none",
         empty="Upstreams do not tell",
         low=0,
-        calcs=("mean", "max"),
+        calcs=("mean",),
     )
     return Section("Load", (even(8, first_tokens, waiting), even(8, cache, preempted)))

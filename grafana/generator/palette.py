@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from collections.abc import Iterable
+from itertools import repeat
 
 from prefillwatch.export.bounds import STEP_BUCKETS
 from prefillwatch.export.table import CONCURRENT_PROMPT
@@ -31,12 +32,14 @@ CAUSES = {
     "unattributed": ALL,
 }
 
-# The longer the prompt, the hotter; no prompt has the colour of clear gaps.
+# The longer the prompt, the hotter; no prompt at all has the colour of clear gaps.
 _HEAT = ("#FFF899", "#F2CC0C", "#FF9830", "#FA6400", "#E02F44", "#A352CC")
+NO_PROMPT = "none"
 
 
-def _heated(labels: tuple[str, ...]) -> dict[str, str]:
-    return {label: color or _HEAT[-1] for label, color in zip_longest(labels, (CLEAR, *_HEAT)[: len(labels)])}
+def _heated(labels: Iterable[str]) -> dict[str, str]:
+    sizes = [label for label in labels if label != NO_PROMPT]
+    return {NO_PROMPT: CLEAR, **dict(zip(sizes, (*_HEAT, *repeat(_HEAT[-1], len(sizes))), strict=False))}
 
 
 PROMPT_SIZES = _heated(CONCURRENT_PROMPT.values)

@@ -143,7 +143,7 @@ def lines(
     series: Mapping[str, Style] | None = None,
     stacked: bool = False,
     bars: bool = False,
-    calcs: Sequence[str] = ("lastNotNull", "max"),
+    calcs: Sequence[str] = ("max",),
 ) -> timeseries.Panel:
     """Lines, stacked areas or bars over time. ``limit`` draws its steps as dashed lines."""
     panel = timeseries.Panel()
@@ -221,7 +221,7 @@ def listing(
     """A table with one row for each combination of ``keys``, the labels that all queries keep."""
     panel = table.Panel()
     _fill(panel, title, text, [rows(expr) for _, expr in queries], "none", empty)
-    panel.thresholds(_thresholds(NEUTRAL)).cell_height(cm.TableCellHeight.SM).show_header(True)
+    panel.thresholds(_thresholds(NEUTRAL)).cell_height(cm.TableCellHeight.SM).show_header(True).min_width(50)
     values = {f"Value #{ref}": column for ref, (column, _) in zip(ascii_uppercase, queries, strict=False)}
     columns = {**keys, **values}
     order = {"excludeByName": {"Time": True}, "indexByName": {name: i for i, name in enumerate(columns)}}
@@ -281,5 +281,6 @@ def _words_for(empty: str, zero: str | None) -> list[dm.ValueMapping]:
 
 
 def _legend(calcs: Sequence[str]) -> common.VizLegendOptions:
-    legend = common.VizLegendOptions().show_legend(True).placement(cm.LegendPlacement.BOTTOM).calcs(list(calcs))
-    return legend.display_mode(cm.LegendDisplayMode.TABLE if calcs else cm.LegendDisplayMode.LIST)
+    """A list, not a table: beside the names there is room for two figures, and the plot keeps its height."""
+    legend = common.VizLegendOptions().show_legend(True).placement(cm.LegendPlacement.BOTTOM)
+    return legend.display_mode(cm.LegendDisplayMode.LIST).calcs(list(calcs))

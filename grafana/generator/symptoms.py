@@ -18,6 +18,8 @@ from grafana.generator.series import (
     WINDOW,
 )
 
+from prefillwatch.export.table import WINDOW as WINDOWS
+
 
 def frozen_now() -> Section:
     stats = even(
@@ -107,7 +109,7 @@ def frozen_now() -> Section:
                 low=0,
                 series=OF_CAUSES,
                 stacked=True,
-                calcs=("mean", "max"),
+                calcs=("mean",),
             ),
         ),
         (
@@ -162,39 +164,47 @@ def gaps() -> Section:
     ]
     columns = [
         (
-            Column(figure, "s", limits.GAP),
-            f"max by (window, population) ({metric(f'inter_token_latency_{figure}_seconds')})",
+            Column(f"{figure} {window}", "s", limits.GAP),
+            f"max by (population) ({metric(f'inter_token_latency_{figure}_seconds', window=window)})",
         )
-        for figure in ("p50", "p99", "max")
+        for figure in texts
+        for window in WINDOWS.values
     ]
     table = listing(
-        "Gaps by window and population",
+        "Gaps by population and window",
         "A percentile means nothing without its population: the same gaps over every window that is kept. Worst "
         "replica.",
         columns,
         NO_GAPS,
-        {"population": Column("gaps"), "window": Column("window")},
-        sort_by="p99",
+        {"population": Column("gaps")},
+        sort_by="gaps",
     )
     ratio = lines(
-        "Interference: p99 during a prefill over p99 clear of any",
-        "1: prompts do no harm. 10: one in a hundred gaps during a prefill is ten times as long. Worst replica.",
-        over_time(f"max by (window) ({metric('interference_ratio')})", "{{window}}"),
+        "p99 during a prefill over p99 clear",
+        "Interference. 1: prompts do no harm. 10: one in a hundred gaps during a prefill is ten times as long. "
+        "Worst replica.",
+        over_time(f"max ({metric('interference_ratio', window=WINDOW)})", "times as long"),
         unit="none",
         empty="Needs gaps of both kinds",
         low=0,
+        series={"times as long": Style(PREFILL)},
     )
     correlation = lines(
         "Do long prompts and long gaps go together?",
-        "Rank correlation of the worst gap and the prompt tokens in service. Near 1: they rise and fall "
-        "together. Near 0: look elsewhere.",
-        over_time(f"max by (window) ({metric('prompt_itl_correlation_ratio')})", "{{window}}"),
+        "Rank correlation of the worst gap and the prompt tokens in service. Near 1: they rise and fall together. Near "
+        "0: look elsewhere.",
+        over_time(f"max ({metric('prompt_itl_correlation_ratio', window=WINDOW)})", "rank correlation"),
         unit="none",
         empty="Needs gaps and prompts",
         low=-1,
         high=1,
+        series={"rank correlation": Style(PREFILL)},
+        calcs=("lastNotNull",),
     )
-    return Section("How long are the gaps between tokens?", (even(8, *panels), even(9, table, ratio, correlation)))
+    return Section(
+        "How long are the gaps between tokens?",
+        (even(8, *panels, marked=True), split(6, (12, table), (6, ratio), (6, correlation))),
+    )
 
 
 def dose_and_response() -> Section:

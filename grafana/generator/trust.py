@@ -97,7 +97,7 @@ def trust() -> Section:
         empty="prefillwatch does not report",
         low=0,
         series={"waiting for a core": Style(BAD, dashed=True)},
-        calcs=("mean", "max"),
+        calcs=("mean",),
     )
     scrape = lines(
         "Reading upstream's metrics",

@@ -20,14 +20,15 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SCRAPE_EVERY_S = 1
+JOB = "prefillwatch"
 START_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A simulated vLLM with the sidecar in front of it and traffic: `prefillwatch demo`, by its job and its options."""
+    """A simulated vLLM with the sidecar in front of it and traffic: `prefillwatch demo` with these options."""
 
-    job: str
+    instance: str
     options: tuple[str, ...] = ()
 
 
@@ -74,7 +75,7 @@ def on_stage(replicas: Sequence[Replica], folder: Path) -> Iterator[Prometheus]:
     with contextlib.ExitStack() as stack:
         admins = [_free_port() for _ in replicas]
         for replica, admin in zip(replicas, admins, strict=True):
-            stack.enter_context(_running(_demo(replica, admin), folder / f"{replica.job}-{admin}.log"))
+            stack.enter_context(_running(_demo(replica, admin), folder / f"{replica.instance}.log"))
         server = f"127.0.0.1:{_free_port()}"
         config = folder / "prometheus.yml"
         config.write_text(json.dumps(_scraping(replicas, admins)))
@@ -108,16 +109,15 @@ def _demo(replica: Replica, admin: int) -> list[str]:
 
 
 def _scraping(replicas: Sequence[Replica], admins: Sequence[int]) -> dict[str, Any]:
-    """JSON is YAML too."""
+    """JSON is YAML too. Instances get names, so that pictures show those and not ports."""
     every = f"{SCRAPE_EVERY_S}s"
-    jobs: dict[str, list[str]] = {}
-    for replica, admin in zip(replicas, admins, strict=True):
-        jobs.setdefault(replica.job, []).append(f"127.0.0.1:{admin}")
+    targets = [
+        {"targets": [f"127.0.0.1:{admin}"], "labels": {"instance": replica.instance}}
+        for replica, admin in zip(replicas, admins, strict=True)
+    ]
     return {
         "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
-        "scrape_configs": [
-            {"job_name": job, "static_configs": [{"targets": targets}]} for job, targets in jobs.items()
-        ],
+        "scrape_configs": [{"job_name": JOB, "static_configs": targets}],
     }
 
 

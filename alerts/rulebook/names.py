@@ -70,4 +70,4 @@ class Names:
         return f"job_model:{self.source.metric('slow_gaps_per_gaps')}:ratio_rate{window.name}"
 
     def engine_itl(self, quantile: str) -> str:
-        return f"instance_model:vllm_inter_token_latency_seconds:{quantile}_rate{self.window.name}"
+        return f"instance_model_name:vllm_inter_token_latency_seconds:{quantile}_rate{self.window.name}"

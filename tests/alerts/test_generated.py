@@ -1,0 +1,87 @@
+"""What is generated is what is in the tree, and a mistake in the source is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from alerts.generate import write_rules
+from alerts.rulebook.documents import documents, filled
+from alerts.rulebook.source import format_duration, load, parse_duration
+from tests.alerts.shipped import ALERTS, ROOT, SOURCE, groups, rules
+
+
+def test_generating_again_gives_the_same_bytes() -> None:
+    generated = documents(SOURCE, ALERTS)
+    for name, text in generated.items():
+        assert (ALERTS / name).read_bytes() == text.encode(), f"alerts/{name}: run python -m alerts.generate"
+
+
+def test_nothing_is_left_over_from_an_earlier_source() -> None:
+    generated = {ALERTS / name for name in documents(SOURCE, ALERTS)}
+    made = {path for folder in ("rules", "kubernetes", "tests") for path in (ALERTS / folder).glob("*.y*ml")}
+    assert made - generated == set()
+
+
+def test_check_says_which_file_is_old(tmp_path: Path) -> None:
+    other = tmp_path / "source.yml"
+    other.write_text((ALERTS / "source.yml").read_text().replace("kv_usage: 0.9", "kv_usage: 0.8"))
+    command = [sys.executable, "-m", "alerts.generate", "--check"]
+    current = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (current.returncode, current.stderr) == (0, "")
+    old = subprocess.run([*command, "--source", str(other)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert old.returncode == 1
+    assert "alerts/rules/replica.yml is not up to date" in old.stderr
+    assert "fleet.yml" not in old.stderr
+
+
+def test_the_kubernetes_resource_holds_the_same_rules() -> None:
+    resource = yaml.safe_load((ALERTS / "kubernetes/prometheusrule.yaml").read_text())
+    assert (resource["apiVersion"], resource["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    there = [rule for group in groups(ALERTS / "kubernetes/prometheusrule.yaml") for rule in group["rules"]]
+    assert there == rules()
+
+
+def test_scaled_rules_differ_in_their_times_alone(tmp_path: Path) -> None:
+    paths = write_rules(SOURCE.scaled(1 / 15), tmp_path)
+    scaled = {path.stem: groups(path) for path in paths}
+    for stem, own in scaled.items():
+        shipped = groups(ALERTS / "rules" / f"{stem}.yml")
+        assert [rule.get("record") or rule["alert"] for group in own for rule in group["rules"]] == [
+            rule.get("record") or rule["alert"] for group in shipped for rule in group["rules"]
+        ]
+        assert {group["interval"] for group in own} == {"1s"}
+    (freeze,) = [r for g in scaled["replica"] for r in g["rules"] if r.get("alert") == "StreamFreeze"]
+    assert freeze["for"] == "1s"
+    assert "[4s]" in freeze["expr"]
+    assert "> 5" in freeze["expr"]  # a threshold is no time of the rules
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15s", 15.0), ("5m", 300.0), ("1h30m", 5400.0), ("3d", 259200.0), ("500ms", 0.5)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+    assert parse_duration(format_duration(seconds)) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "5 m", "m", "1.5h", "5m later"])
+def test_a_duration_that_cannot_be_read_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        parse_duration(text)
+
+
+def test_a_window_that_holds_too_few_scrapes_is_told(tmp_path: Path) -> None:
+    source = tmp_path / "source.yml"
+    source.write_text((ALERTS / "source.yml").read_text().replace("scrape: 15s", "scrape: 2m"))
+    with pytest.raises(ValueError, match=r"windows\.diagnosis \(5m\) is shorter than four scrapes \(2m\)"):
+        load(source)
+
+
+def test_a_template_may_only_name_constants_that_exist() -> None:
+    assert filled("for <<for.X>>", {"for.X": "1m"}) == "for 1m"
+    with pytest.raises(KeyError, match=r"for\.Y"):
+        filled("for <<for.Y>>", {"for.X": "1m"})

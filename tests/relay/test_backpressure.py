@@ -66,27 +66,27 @@ def test_an_upstream_that_ends_while_the_client_is_blocked(
     server = upstream.accept()
     server.head()
     server.exactly(15)
-    body = b"x" * (8 * MIB)
-    if until_close:
-        answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n" + body
-    else:
-        answer = STREAM_HEAD + chunk(body) + LAST_CHUNK
-    sender = threading.Thread(target=_send_and_close, args=(server, answer))
-    sender.start()
-    relay.tap.wait(Kind.BLOCKED)
-    while sender.is_alive():  # take just enough that upstream gets rid of all and closes
-        client.exactly(64 * 1024)
-        answer = answer[64 * 1024 :]
+    head = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+        if until_close
+        else STREAM_HEAD
+    )
+    piece = b"data: " + b"x" * 30_000 + b"\n\n"
+    framed = piece if until_close else chunk(piece)
+    server.send(head)
+    pieces = 0
+    (connection,) = relay.relay.clients
+    while connection.unsent is None:
+        server.send(framed)
+        pieces += 1
+        server.is_silent(0.001)
+    server.send(framed if until_close else framed + LAST_CHUNK)  # into the kernel of the relay, which does not read
+    server.close()
+    answer = head + framed * (pieces + 1) + (b"" if until_close else LAST_CHUNK)
     assert client.exactly(len(answer)) == answer
     if until_close:
         assert client.rest() == b""
-    sender.join()
     assert relay.tap.end().finish is Finish.COMPLETE
-
-
-def _send_and_close(server: Peer, data: bytes) -> None:
-    server.send(data)
-    server.close()
 
 
 def test_other_streams_go_on_beside_a_blocked_one(relay: RunningRelay, upstream: ScriptedUpstream) -> None:

@@ -1,0 +1,75 @@
+"""A request body: counted while it comes, and the same when it goes on."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefillwatch.relay.framing import FramingError
+from prefillwatch.relay.http_head import Request, parse_request
+from prefillwatch.relay.request_body import BodyTooLargeError, RequestBody
+
+
+def request(framing: bytes) -> Request:
+    return parse_request(b"POST / HTTP/1.1\r\nHost: a\r\n%b\r\n" % framing)
+
+
+CHUNKED = request(b"Transfer-Encoding: chunked\r\n")
+
+
+@given(st.binary(max_size=500), st.lists(st.integers(0, 500), max_size=9))
+def test_a_body_with_a_length_goes_on_as_it_came(data: bytes, cuts: list[int]) -> None:
+    body = RequestBody(request(b"Content-Length: %d\r\n" % len(data)), limit=500)
+    position = 0
+    for cut in [*sorted(min(cut, len(data)) for cut in cuts), len(data)]:
+        assert body.feed(data[position:cut]) == (cut - position, data[position:cut])
+        position = cut
+    assert body.done
+    assert body.size == len(data)
+    assert body.whole() == b"".join(body.framed()) == data
+
+
+def test_without_framing_there_is_no_body() -> None:
+    body = RequestBody(request(b""), limit=5)
+    assert body.done
+    assert list(body.framed()) == []
+
+
+def test_chunks_are_made_anew() -> None:
+    body = RequestBody(CHUNKED, limit=100)
+    for data in (b"2;x=y\r\nab\r\n", b"003\r\ncde\r\n0\r\nX-T: 1\r\n\r\n"):
+        body.feed(data)
+    assert body.done
+    assert b"".join(body.framed()) == b"5\r\nabcde\r\n0\r\nX-T: 1\r\n\r\n"
+
+
+def test_a_length_beyond_the_limit_is_refused_before_it_comes() -> None:
+    with pytest.raises(BodyTooLargeError):
+        RequestBody(request(b"Content-Length: 6\r\n"), limit=5)
+
+
+def test_chunks_beyond_the_limit_are_refused_when_they_come() -> None:
+    body = RequestBody(CHUNKED, limit=5)
+    body.feed(b"5\r\nabcde\r\n")
+    with pytest.raises(BodyTooLargeError):
+        body.feed(b"1\r\nf\r\n")
+
+
+def test_framing_without_payload_is_bounded_too() -> None:
+    body = RequestBody(CHUNKED, limit=1000)
+    with pytest.raises(BodyTooLargeError):
+        body.feed((b"1;" + b"x" * 4000 + b"\r\na\r\n") * 400)
+    assert body.size < 1000
+
+
+def test_malformed_chunks_are_refused() -> None:
+    with pytest.raises(FramingError):
+        RequestBody(CHUNKED, limit=100).feed(b"2\r\nabc\r\n")
+
+
+def test_a_body_that_comes_byte_by_byte_is_gathered() -> None:
+    body = RequestBody(request(b"Content-Length: 200000\r\n"), limit=200_000)
+    for _ in range(200_000):
+        body.feed(b"x")
+    assert len(list(body.framed())) < 5

@@ -8,6 +8,7 @@ import gzip
 import json
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -159,7 +160,9 @@ class Inferred:
     """Largest prompt in service as far as known within a tick, by request and end of a gap of 100 ms and more."""
 
 
-def observe(seen: Seen, tick_ns: int = TICK_NS) -> Inferred:
+def observe(
+    seen: Seen, tick_ns: int = TICK_NS, each_tick: Callable[[int, PrefillTimeline], object] | None = None
+) -> Inferred:
     """Feed everything as the ledger does, in ticks."""
     timeline = PrefillTimeline()
     heartbeat = Heartbeat(timeline.clear)
@@ -178,6 +181,8 @@ def observe(seen: Seen, tick_ns: int = TICK_NS) -> Inferred:
             inferred.splits |= {split.rid: split for split in timeline.drain_splits()}
             due_ns += tick_ns
             ask_early(inferred, gaps)
+            if each_tick is not None:
+                each_tick(due_ns - tick_ns, timeline)
         if what == "sent":
             _, tokens, uncached = seen.prompts[rid]
             timeline.sent(rid, at_ns, tokens, uncached if seen.uncached_known else None)

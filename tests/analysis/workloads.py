@@ -17,9 +17,17 @@ def victims(count: int = 6, tokens: int = 1500) -> list[Arrival]:
 
 
 def simulate(
-    arrivals: Iterable[Arrival], pauses: Iterable[Pause] = (), seed: int = 1, preset: str = "article", **fields: object
+    arrivals: Iterable[Arrival],
+    pauses: Iterable[Pause] = (),
+    seed: int = 1,
+    preset: str = "article",
+    until_ns: int | None = None,
+    tokenise_ns: int = 0,
+    jitter: bool = True,
+    **fields: object,
 ) -> Seen:
-    return from_simulator(run_virtual(Engine(preset_engine(preset, **fields)), arrivals, pauses=pauses), seed)
+    run = run_virtual(Engine(preset_engine(preset, **fields)), arrivals, pauses=pauses, until_ns=until_ns)
+    return from_simulator(run, seed, tokenise_ns=tokenise_ns, jitter=jitter)
 
 
 def prompt(name: str, at_ns: int, tokens: int, answer: int = 40, abort_ns: int | None = None) -> Arrival:
@@ -104,6 +112,16 @@ def tiny_kv() -> Seen:
     rng = random.Random(9)
     arrivals = [prompt(f"p{i}", round((1 + 1.1 * i) * SECOND), rng.randint(200, 500), 700) for i in range(24)]
     return simulate(arrivals, preset="tiny-kv")
+
+
+def overloaded(rate: float = 2.0, seconds: int = 120, **fields: object) -> Seen:
+    """More prompts than the engine can read, from the first second on."""
+    rng = random.Random(4)
+    at_ns, arrivals = SECOND // 2, victims(count=4, tokens=100_000)
+    while at_ns < seconds * SECOND:
+        arrivals.append(prompt(f"p{len(arrivals)}", at_ns, rng.choice((300, 2500, 6000, 6000)), rng.randint(2, 30)))
+        at_ns += round(rng.expovariate(rate) * SECOND)
+    return simulate(arrivals, until_ns=seconds * SECOND, **fields)
 
 
 SIMULATED: dict[str, Callable[[], Seen]] = {

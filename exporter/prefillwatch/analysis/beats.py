@@ -49,8 +49,14 @@ class Beats:
         self.all.append(beat)
         self.last_end_ns = max(self.last_end_ns, beat.end_ns)
 
-    def index(self, beat: Beat) -> int:
-        return bisect_left(self.all, beat.end_ns, key=_end)
+    def index(self, beat: Beat) -> int | None:
+        """Where a step is; None when it is gone."""
+        index = bisect_left(self.all, beat.end_ns, key=_end)
+        while index < len(self.all) and self.all[index].end_ns == beat.end_ns:
+            if self.all[index] is beat:
+                return index
+            index += 1
+        return None
 
     def next_until(self, until_ns: int) -> Beat | None:
         """The next step to be scanned, if it ended by then."""
@@ -65,11 +71,13 @@ class Beats:
             del self.all[:count]
             self.scanned = max(0, self.scanned - count)
 
-    def replace_end(self, start_ns: int) -> None:
-        """Forget the latest steps that ended after a moment and are not the engine's own account."""
-        while self.all and not self.all[-1].told and self.all[-1].end_ns > start_ns:
-            self.all.pop()
-        self.scanned = min(self.scanned, len(self.all))
+    def replace_end(self, start_ns: int) -> list[Prompt]:
+        """Forget the latest steps that ended after a moment and are not the engine's own account. Returns the prompts
+        whose first tokens they were taken to have made."""
+        released: list[Prompt] = []
+        while len(self.all) > self.scanned and not self.all[-1].told and self.all[-1].end_ns > start_ns:
+            released += self.all.pop().released
+        return released
 
     def release(self, prompt: Prompt, engine: Engine, waits_since_ns: int) -> None:
         """Find the step that made a first token, or make one up where no stream was there to show it.
@@ -118,13 +126,13 @@ class Beats:
         steps = -(-tokens // engine.budget) if engine.budget else 1
         if engine.budget and engine.cost.known:
             steps = min(steps, round(took_ns / (beat.clear_ns + engine.cost.expect_ns(engine.budget))))
-        if steps < 2 or not beat.long:
+        index = self.index(beat)
+        if steps < 2 or not beat.long or index is None:
             return
         full = steps if others_wait else max(steps - 1, tokens / engine.budget)
         starts = [beat.start_ns + round(each * took_ns / full) for each in range(steps)]
         parts = [self.make(start, end, 0, observed=False) for start, end in pairwise(starts)]
         self._begin(beat, starts[-1])
-        index = self.index(beat)
         self.all[index:index] = parts
         if index <= self.scanned:
             self.scanned += len(parts)

@@ -115,7 +115,8 @@ class Run:
 
     @property
     def tells_budget(self) -> bool:
-        return len(self.beats) <= MOST_STEPS and any(last >= self.begin for _, last in self.prompts)
+        seen = any(last >= self.begin and prompt.gone_ns is None for prompt, last in self.prompts)
+        return seen and len(self.beats) <= MOST_STEPS
 
     def _misplaced(self, engine: Engine) -> float:
         beats = [beat.blank() for beat in self.beats[self.begin :]]
@@ -188,8 +189,8 @@ class Learner:
 
     def add_step(self, beat: Beat) -> None:
         """Take in a final step with its riders."""
-        seen = all(prompt.first_ns is not None for prompt, _ in beat.riders)
-        if seen and self._engine.proven and beat.used >= FEWEST_TOKENS:
+        seen = self._engine.proven and all(prompt.first_ns is not None for prompt, _ in beat.riders)
+        if (seen or beat.told) and beat.used >= FEWEST_TOKENS:
             self._steps.append(beat)
             self._new_steps += 1
             if NEWS * self._new_steps >= len(self._steps):
@@ -200,7 +201,7 @@ class Learner:
         """From what is known for sure, or from all there is as long as that is little."""
         runs = [run for run in self._runs if run.whole]
         sure = [run for run in runs if all(prompt.sure for prompt, _ in run.prompts)]
-        steps = [beat for beat in self._steps if all(prompt.was_right for prompt, _ in beat.riders)]
+        steps = [beat for beat in self._steps if beat.told or all(prompt.was_right for prompt, _ in beat.riders)]
         singles = [Busy(1, beat.used, beat.token_contexts, beat.excess_ns) for beat in steps]
         enough = len(sure) >= ENOUGH_RUNS
         return fit([*(run.busy() for run in (sure if enough else runs)), *singles])

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
 UNLIMITED = 1 << 40
-NOTHING = StepCost()
 
 TOO_SHORT = 0.5
 """A step shorter than this part of what its tokens should cost did not carry them."""
@@ -173,14 +172,13 @@ class Engine:
 
 def place(beats: Sequence[Beat], last: int, prompt: Prompt, engine: Engine) -> int:
     """Put a prompt into its steps; ``last`` is the index of the one that made its first token. Returns the first."""
-    prompt.placed_size = prompt.uncached
     lowest = _lowest(beats, last, prompt, engine)
     if engine.budget:
         first = _first(beats, lowest, last, prompt, engine)
         _board_in_order(beats[first : last + 1], prompt, engine)
     else:
         first = lowest
-        _board_by_time(beats[first : last + 1], prompt)
+        _board_by_time(beats[first : last + 1], prompt, engine.cost)
     return first
 
 
@@ -219,11 +217,10 @@ def may_carry(beat: Beat, prompt: Prompt, engine: Engine) -> bool:
     """
     if not beat.long or beat.start_ns < prompt.sent_ns:
         return False
+    if not engine.budget:
+        return not engine.explains(beat)
     chunk = min(prompt.uncached, engine.chunk(beat))
-    if chunk <= 0:
-        return False
-    needed_ns = beat.used_ns + (engine.cost.expect_ns(chunk) if engine.budget else 0)
-    return beat.excess_ns >= TOO_SHORT * needed_ns
+    return chunk > 0 and beat.excess_ns >= TOO_SHORT * (beat.used_ns + engine.cost.expect_ns(chunk))
 
 
 def _first(beats: Sequence[Beat], lowest: int, last: int, prompt: Prompt, engine: Engine) -> int:
@@ -250,8 +247,8 @@ def _board_in_order(beats: Sequence[Beat], prompt: Prompt, engine: Engine) -> No
     beats[-1].board(prompt, rest, prompt.cached + done, engine.cost)
 
 
-def _board_by_time(beats: Sequence[Beat], prompt: Prompt) -> None:
+def _board_by_time(beats: Sequence[Beat], prompt: Prompt, cost: StepCost) -> None:
     """Without a known budget the tokens go by the time the steps took."""
     total_ns = sum(beat.excess_ns for beat in beats) or 1
     for beat in beats:
-        beat.board(prompt, max(1, round(prompt.uncached * beat.excess_ns / total_ns)), 0, NOTHING)
+        beat.board(prompt, max(1, round(prompt.uncached * beat.excess_ns / total_ns)), 0, cost)

@@ -163,7 +163,8 @@ class PrefillTimeline:
     def engine_step(self, start_ns: int, end_ns: int, decoders: int, members: Iterable[tuple[Hashable, int]]) -> None:
         """A step with all that rode in it. It replaces the steps of the heartbeat."""
         self._engine_until_ns = end_ns
-        self._beats.replace_end(start_ns)
+        for prompt in self._beats.replace_end(start_ns):
+            self._room.find_step_of(prompt)
         beat = self._beats.make(start_ns, end_ns, decoders)
         beat.told = True
         for rid, tokens in members:
@@ -266,7 +267,8 @@ class PrefillTimeline:
                 self._passed_over_ns = max(self._passed_over_ns, beat.start_ns - ON_ITS_WAY_NS)
             elif len(self._run) > (LONG_RUN if self.engine.proven else FIRST_LOOK) and self._run_released:
                 self._learn()
-        if self._run and self._beats.scanned == len(self._beats) and not self._room.unplaced:
+        all_scanned = self._beats.scanned == len(self._beats)
+        if self._run and all_scanned and self._room.all_served(self._beats.last_end_ns):
             self._end_run()
 
     def _take_released(self, beat: Beat) -> None:
@@ -292,10 +294,13 @@ class PrefillTimeline:
             self._place(prompt, beat, engine)
 
     def _place(self, prompt: Prompt, beat: Beat, engine: Engine) -> None:
-        start_ns = prompt.engine_start_ns
-        if start_ns is None:
-            start_ns = self._beats.all[place(self._beats.all, self._beats.index(beat), prompt, engine)].start_ns
+        start_ns, index = beat.start_ns, self._beats.index(beat)
+        if prompt.engine_start_ns is not None:
+            start_ns = prompt.engine_start_ns
+        elif index is not None:
+            start_ns = self._beats.all[place(self._beats.all, index, prompt, engine)].start_ns
         self._room.placed(prompt)
+        prompt.placed_size = prompt.uncached
         ttft_ns = prompt.over_ns - prompt.sent_ns
         prefill_ns = prompt.over_ns - start_ns if prompt.engine_prefill_ns is None else prompt.engine_prefill_ns
         prefill_ns = max(0, min(prefill_ns, ttft_ns))
@@ -331,9 +336,11 @@ class PrefillTimeline:
         oldest_ns = now_ns if oldest is None else oldest.sent_ns
         done = 0
         for beat in self._beats.all[: self._beats.scanned]:
-            in_time = len(self._beats) - done <= self._max_steps and beat.end_ns >= now_ns - self._horizon_ns
-            if in_time and not self._is_final(beat, oldest_ns):
-                break
+            if not self._is_final(beat, oldest_ns):
+                if len(self._beats) - done <= self._max_steps and beat.end_ns >= now_ns - self._horizon_ns:
+                    break
+                if self._unlearned:
+                    self._learn()
             self._emit(beat)
             done += 1
         self._beats.drop(done)

@@ -53,15 +53,19 @@ class WaitingRoom:
     def first_token(self, rid: Hashable, t_ns: int) -> None:
         prompt = self.waiting.pop(rid, None)
         if prompt is not None:
-            prompt.first_ns = t_ns
+            prompt.first_ns = max(t_ns, prompt.sent_ns)
             self._end(prompt, t_ns)
-            insort(self.firsts, prompt, key=by_first_token)
+            self.find_step_of(prompt)
+
+    def find_step_of(self, prompt: Prompt) -> None:
+        """The step that made the first token of a prompt is to be found."""
+        insort(self.firsts, prompt, key=by_first_token)
 
     def leave(self, rid: Hashable, t_ns: int) -> None:
         prompt = self._known.get(rid)
         if prompt is None or prompt.is_over:
             return
-        prompt.gone_ns = t_ns
+        prompt.gone_ns = max(t_ns, prompt.sent_ns)
         self._end(prompt, t_ns)
         if self.waiting.pop(rid, None):
             del self.unplaced[rid]
@@ -92,6 +96,11 @@ class WaitingRoom:
         taken = self.left[:count]
         del self.left[:count]
         return taken
+
+    def all_served(self, until_ns: int) -> bool:
+        """Whether everybody sent up to a moment has a first token, and the step that made it is known."""
+        oldest = next(iter(self.waiting.values()), None)
+        return (oldest is None or oldest.sent_ns > until_ns) and all(each.sent_ns > until_ns for each in self.firsts)
 
     def placed(self, prompt: Prompt) -> None:
         self.unplaced.pop(prompt.rid, None)

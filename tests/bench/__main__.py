@@ -12,6 +12,7 @@ Figures:
     load      CPU (user and system) per relayed token, and the age of tokens on arrival, at 256 streams of 40 tokens/s;
               "added" is the age less the median of the direct path. Our /metrics is scraped every second meanwhile.
     step      the same with all streams' tokens sent at once, as the steps of an engine do
+    whole     500 streams to their own end: every token must come, and the end
     many      2,000 streams at 5 tokens/s: none may break
     memory    memory per stream that had tokens and is silent now, with 2,000 of them
     observer  tokens per second that the observer can account for on one core
@@ -36,8 +37,9 @@ from tests.bench.load import Load, idle_memory, measure
 from tests.bench.programs import BenchError
 from tests.bench.sides import STARTERS, Side, running
 
-FIGURES = ("load", "step", "many", "memory", "observer", "wire")
+FIGURES = ("whole", "load", "step", "many", "memory", "observer", "wire")
 STANDARD = Load(streams=256, rate=40, warmup_seconds=1.5, measure_seconds=6)
+WHOLE = Load(streams=500, rate=20, warmup_seconds=0, measure_seconds=0, max_tokens=40)
 MANY = Load(streams=2000, rate=5, warmup_seconds=1.5, measure_seconds=4)
 
 
@@ -107,6 +109,15 @@ def sized(load: Load, args: argparse.Namespace) -> Load:
     return replace(load, measure_seconds=args.seconds) if args.seconds else load
 
 
+def run_whole(sides: list[Side], args: argparse.Namespace) -> Any:
+    runs = [measure(side, WHOLE) for side in sides]
+    tokens = WHOLE.streams * WHOLE.max_tokens
+    print(
+        f"\n{WHOLE.streams} streams came whole through {', '.join(run['side'] for run in runs)}: {tokens} tokens each"
+    )
+    return {"runs": runs}
+
+
 def run_load(sides: list[Side], args: argparse.Namespace, load: Load = STANDARD, title: str = "evenly spread") -> Any:
     load = sized(load, args)
     runs = [measure(side, load) | {"round": number} for number in range(args.rounds) for side in sides]
@@ -162,7 +173,7 @@ def print_figures(title: str, figures: dict[str, float]) -> None:
     print(f"\n### {title}\n\n{report.markdown(('figure', 'value'), rows)}", flush=True)
 
 
-RUNNERS = {"load": run_load, "step": run_step, "many": run_many}
+RUNNERS = {"whole": run_whole, "load": run_load, "step": run_step, "many": run_many}
 
 if __name__ == "__main__":
     sys.exit(main())

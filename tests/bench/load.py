@@ -90,11 +90,12 @@ def expect(process: subprocess.Popen[str], side: Side, word: str) -> None:
 
 
 def check(report: dict[str, Any], load: Load) -> None:
-    """A run in which streams broke measured something else."""
-    if report["broken"] or (load.measure_seconds and report["alive"] != load.streams):
-        raise BenchError(
-            f"{report['side']}: {report['broken']} of {load.streams} streams broke, {report['alive']} alive"
-        )
+    """A run in which streams broke measured something else. Without a measured time, all must have ended whole."""
+    whole = report["alive"] if load.measure_seconds else report["complete"]
+    if report["broken"] or whole != load.streams:
+        raise BenchError(f"{report['side']}: {report['broken']} of {load.streams} streams broke, {whole} did not")
+    if not load.measure_seconds and report["all_tokens"] != load.streams * load.max_tokens:
+        raise BenchError(f"{report['side']}: {report['all_tokens']} tokens of {load.streams} × {load.max_tokens} came")
 
 
 @contextlib.contextmanager

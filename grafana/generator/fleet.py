@@ -26,7 +26,8 @@ def fleet() -> dashboard.Dashboard:
         "All replicas, the worst first. Click a replica to see what happens on it.",
         (_overview(), _replicas(), _who(), _load()),
         target_variables(),
-        freezes=f"sum by (cause) ({increase('freezes_total')}) > {WORST}",
+        # One replica's freeze is no news in a fleet; as many as there are replicas is.
+        freezes=f"sum by (cause) ({increase('freezes_total')}) > on () group_left () count ({metric('up')})",
         time="1h",
     )
 

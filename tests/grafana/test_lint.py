@@ -1,0 +1,196 @@
+"""The rules of Grafana's dashboard-linter and some of ours, on the committed dashboards."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import pytest
+from grafana.render.model import load_all, panels
+from tests.grafana.promql import problems
+
+DASHBOARDS = load_all()
+PANELS = [
+    pytest.param(panel, id=f"{uid.removeprefix('prefillwatch-')}: {panel['title']}")
+    for uid, dashboard in DASHBOARDS.items()
+    for panel in panels(dashboard)
+]
+#: Names of units in Grafana that we use, each with a reason to be the right one for something.
+UNITS = {"s", "none", "short", "percentunit", "bytes", "reqps"}
+
+of_dashboards = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS)
+of_panels = pytest.mark.parametrize("panel", PANELS)
+
+
+@of_dashboards
+def test_a_dashboard_says_what_it_is_and_is_not_edited_in_place(dashboard: dict[str, Any]) -> None:
+    assert dashboard["editable"] is False
+    assert dashboard["schemaVersion"] == 42
+    assert dashboard["title"]
+    assert dashboard["description"]
+    assert "prefillwatch" in dashboard["tags"]
+
+
+@of_dashboards
+def test_variables_are_those_that_people_expect(dashboard: dict[str, Any]) -> None:
+    variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
+    assert list(variables) == ["datasource", "job", "instance", "model", "window"]
+    assert (variables["datasource"]["label"], variables["datasource"]["query"]) == ("Data source", "prometheus")
+    for name in ("job", "instance", "model"):
+        variable = variables[name]
+        assert variable["label"] == name.capitalize()
+        assert variable["datasource"]["uid"] == "${datasource}"
+        assert variable["multi"] is True
+        assert variable["includeAll"] is True
+        assert variable["allValue"] == ".+"
+        assert variable["refresh"] == 2, "asked for again when the time changes"
+
+
+@of_dashboards
+def test_no_panel_covers_another_or_leaves_the_grid(dashboard: dict[str, Any]) -> None:
+    boxes = [(panel["title"], panel["gridPos"]) for panel in dashboard["panels"]]
+    for title, box in boxes:
+        assert box["x"] >= 0, title
+        assert box["x"] + box["w"] <= 24, title
+    for (one, a), (other, b) in itertools.combinations(boxes, 2):
+        apart = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
+        above = a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+        assert apart or above, f"{one!r} and {other!r}"
+
+
+@of_dashboards
+def test_ids_and_titles_are_unique(dashboard: dict[str, Any]) -> None:
+    for key in ("id", "title"):
+        values = [panel[key] for panel in dashboard["panels"]]
+        assert len(values) == len(set(values)), key
+
+
+@of_dashboards
+def test_every_line_of_the_grid_is_full(dashboard: dict[str, Any]) -> None:
+    width: dict[int, int] = {}
+    for panel in dashboard["panels"]:
+        width[panel["gridPos"]["y"]] = width.get(panel["gridPos"]["y"], 0) + panel["gridPos"]["w"]
+    assert set(width.values()) == {24}
+
+
+@of_dashboards
+def test_annotations_are_valid_queries(dashboard: dict[str, Any]) -> None:
+    marks = {mark["name"]: mark for mark in dashboard["annotations"]["list"]}
+    assert marks["Annotations & Alerts"]["builtIn"] == 1
+    assert problems(marks["Freezes"]["target"]["expr"], instant=False) == []
+    assert set(marks["Freezes"]["filter"]["ids"]) <= {panel["id"] for panel in dashboard["panels"]}
+    # ALERTS is no metric of ours, and an alert about a deployment has no instance.
+    assert problems(marks["Alerts"]["target"]["expr"], instant=False) == ["the exporter has no metric ALERTS"]
+
+
+@of_panels
+def test_a_panel_explains_itself(panel: dict[str, Any]) -> None:
+    assert panel["title"]
+    text, _, metrics = panel["description"].partition("\n\nFrom: ")
+    assert len(text) > 30
+    assert re.fullmatch(r"`prefillwatch_\w+`(, `prefillwatch_\w+`)*", metrics)
+
+
+@of_panels
+def test_a_panel_asks_the_chosen_data_source(panel: dict[str, Any]) -> None:
+    assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    assert panel["targets"]
+    assert all(target["datasource"] == panel["datasource"] for target in panel["targets"])
+    names = [target["refId"] for target in panel["targets"]]
+    assert len(names) == len(set(names))
+
+
+@of_panels
+def test_queries_are_sound(panel: dict[str, Any]) -> None:
+    found = {
+        target["expr"]: problems(target["expr"], instant=target.get("instant", False)) for target in panel["targets"]
+    }
+    assert not any(found.values()), found
+
+
+@of_panels
+def test_a_panel_has_units_an_empty_state_and_thresholds(panel: dict[str, Any]) -> None:
+    defaults = panel["fieldConfig"]["defaults"]
+    assert defaults["unit"] in UNITS
+    assert defaults["noValue"]
+    units = [
+        option["value"]
+        for override in panel["fieldConfig"]["overrides"]
+        for option in override["properties"]
+        if option["id"] == "unit"
+    ]
+    assert set(units) <= UNITS
+    if panel["type"] == "stat":
+        assert any(mapping["options"].get("match") == "null+nan" for mapping in defaults["mappings"])
+    if panel["type"] in ("stat", "bargauge", "timeseries", "table"):
+        first, *rest = defaults["thresholds"]["steps"]
+        assert first["value"] is None
+        assert [step["value"] for step in rest] == sorted(step["value"] for step in rest)
+
+
+@of_panels
+def test_axes_begin_where_they_must(panel: dict[str, Any]) -> None:
+    if panel["type"] != "timeseries":
+        return
+    defaults = panel["fieldConfig"]["defaults"]
+    assert "min" in defaults, "an axis that does not begin at zero makes noise look like trouble"
+    if defaults["custom"]["scaleDistribution"]["type"] == "log":
+        assert defaults["min"] > 0
+        assert defaults["custom"]["stacking"]["mode"] == "none"
+
+
+@of_panels
+def test_what_is_asked_about_now_is_asked_once(panel: dict[str, Any]) -> None:
+    """The last value of a range would go on showing a silence that has ended."""
+    if panel["type"] in ("stat", "bargauge", "table"):
+        assert all(target.get("instant") for target in panel["targets"])
+
+
+@of_panels
+def test_links_lead_to_dashboards_that_exist(panel: dict[str, Any]) -> None:
+    for override in panel["fieldConfig"]["overrides"]:
+        for option in override["properties"]:
+            if option["id"] == "links":
+                for link in option["value"]:
+                    uid, _, query = link["url"].removeprefix("/d/").partition("?")
+                    known = {variable["name"] for variable in DASHBOARDS[uid]["templating"]["list"]}
+                    assert set(re.findall(r"var-(\w+)=", query)) <= known
+
+
+SOUND = 'job=~"$job", instance=~"$instance"'
+OF_MODEL = f'{SOUND}, model=~"$model"'
+
+
+@pytest.mark.parametrize(
+    ("expr", "complaint"),
+    [
+        ("sum (", "no PromQL"),
+        (f"prefillwatch_up{{{SOUND}, a=~'$b'}}", "unknown variable"),
+        ("prefillwatch_up", "lacks job"),
+        ('prefillwatch_up{job=~"$job"}', "lacks instance"),
+        ('prefillwatch_up{job="$job", instance=~"$instance"}', "lacks job"),
+        (f"prefillwatch_frozen_streams{{{SOUND}}}", "lacks model"),
+        (f"prefillwatch_frozen_steams{{{OF_MODEL}}}", "has no metric"),
+        (f"prefillwatch_up{{{SOUND}, engine='0'}}", "has no label engine"),
+        (f"prefillwatch_stalls_total{{{OF_MODEL}}}", "counts up"),
+        (f"rate(prefillwatch_up{{{SOUND}}}[$__rate_interval])", "is a gauge"),
+        (f"rate(prefillwatch_stalls_total{{{OF_MODEL}}}[5m])", "use $__rate_interval"),
+        (f"rate(prefillwatch_stalls_total{{{OF_MODEL}}}[$__range])", "use $__rate_interval"),
+        (f"increase(prefillwatch_stalls_total{{{OF_MODEL}}}[$__range])", "use $__rate_interval"),
+        (f"prefillwatch_step_seconds{{{OF_MODEL}}}", "is a histogram"),
+        (
+            f"histogram_quantile(0.99, rate(prefillwatch_step_seconds_bucket{{{OF_MODEL}}}[$__rate_interval]))",
+            "by (le)",
+        ),
+        (f"sum by (engin) (prefillwatch_kv_cache_usage_ratio{{{SOUND}}})", "no metric has the label"),
+    ],
+)
+def test_the_rules_find(expr: str, complaint: str) -> None:
+    assert any(complaint in problem for problem in problems(expr, instant=False))
+
+
+def test_the_rules_let_pass_what_is_sound() -> None:
+    assert problems(f"increase(prefillwatch_stalls_total{{{OF_MODEL}}}[$__range])", instant=True) == []
+    rate = f"rate(prefillwatch_step_seconds_bucket{{{OF_MODEL}}}[$__rate_interval])"
+    assert problems(f"histogram_quantile(0.99, sum by (le) ({rate}))", instant=False) == []

@@ -31,12 +31,12 @@ class Answer:
     """The body of one response on its way to the client.
 
     ``head`` is the head for the client. ``until_close``: upstream ends the body by closing. ``client_until_close``: we
-    do, so an end that is none must look like an error.
+    do, so an end that is none must look like an error. ``upstream_limit``: the Keep-Alive header of upstream.
     """
 
     __slots__ = (
         "_observed_left", "_passage", "_scanner", "client_keeps", "client_until_close", "head", "is_stream", "observed",
-        "stripper", "until_close", "upstream_keeps",
+        "stripper", "until_close", "upstream_keeps", "upstream_limit",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,7 @@ class Answer:
             self._passage is _Passage.AS_IT_CAME and self.until_close
         )
         self.upstream_keeps = response.keep_alive and not self.until_close
+        self.upstream_limit = response.header(b"keep-alive")
         self.client_keeps = request.keep_alive and keep and not self.client_until_close
         self.head = self._client_head(request, response)
 

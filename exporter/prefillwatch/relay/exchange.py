@@ -7,17 +7,17 @@ way out goes through `_over`, once, which tells the tap how it ended.
 from __future__ import annotations
 
 import select
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from prefillwatch.relay import answers
+import msgspec
+
+from prefillwatch.relay import answers, injection
 from prefillwatch.relay.answer import Answer
-from prefillwatch.relay.forwarding import interim_head, request_head
+from prefillwatch.relay.forwarding import interim_head
 from prefillwatch.relay.framing import FramingError, whole_chunk_prefixes
 from prefillwatch.relay.http_head import (
     MAX_RESPONSE_HEAD,
     HeadError,
-    Message,
     Request,
     Response,
     end_of_head,
@@ -25,6 +25,8 @@ from prefillwatch.relay.http_head import (
 )
 from prefillwatch.relay.reactor import ENDED, QUIET, monotonic_ns
 from prefillwatch.relay.request_body import RequestBody
+from prefillwatch.relay.sending import Sending
+from prefillwatch.relay.told import told_request, told_response
 from prefillwatch.wire.routes import GENERATING, endpoint_of
 from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead
 
@@ -39,21 +41,18 @@ _TOKEN_READ: Final = 16 * 1024
 #: Larger blocks than 128 KiB would teach malloc to keep memory that nobody needs any more.
 _READ: Final = 64 * 1024
 _PREFIXES: Final = whole_chunk_prefixes(4096)
-#: Body bytes handed to upstream in one turn, so that a large upload holds up nobody.
-_MAX_SENT_PER_TURN: Final = 1024 * 1024
 #: What the observer gets to see of a request or of a JSON answer.
 OBSERVED_BYTES: Final = 8 * 2**20
 _REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
-_REPEAT_WITHIN_NS: Final = 10**9
 
 
 class Exchange:
     """See the module. The client's connection outlives it, the upstream's may."""
 
     __slots__ = (
-        "_add_key", "_add_payload", "_add_time", "_answer", "_body", "_data_key", "_dial", "_ending", "_head",
-        "_head_searched", "_injected", "_observed", "_out", "_paused", "_recv", "_repeatable", "_response", "_send",
-        "_sent_ns", "_sent_whole", "_tapped_body", "_upstream", "client", "done", "is_answering", "last_read_ns",
+        "_add_key", "_add_payload", "_add_time", "_answer", "_data_key", "_dial", "_ending", "_head",
+        "_head_searched", "_observed", "_paused", "_recv", "_repeatable", "_send", "_sending", "_tapped_body",
+        "_told_request", "_told_response", "_upstream", "client", "done", "is_answering", "last_read_ns",
         "received_ns", "relay", "request", "stream",
     )  # fmt: skip
 
@@ -70,16 +69,13 @@ class Exchange:
         self._observed = generating
         self._repeatable = generating or request.method in _REPEATABLE
         self._tapped_body = 0
-        self._injected = False
-        self._body: RequestBody | None = None  # kept as long as it may have to be sent again
-        self._out: deque[memoryview] = deque()  # of the request, not taken by upstream yet
+        self._told_request = RequestHead("", "")
+        self._told_response: ResponseHead | None = None
+        self._sending: Sending | None = None  # None: not begun, or done with
         self._dial: Dial | None = None
         self._upstream: UpstreamConnection | None = None
-        self._sent_ns = 0
-        self._sent_whole = False
         self._head = bytearray()
         self._head_searched = 0
-        self._response: Response | None = None
         self._answer: Answer | None = None
         self._paused = False
         self._ending = False  # upstream's end was announced; it will not be again, so reading goes on up to it
@@ -95,23 +91,8 @@ class Exchange:
     def open(self, first_ns: int) -> None:
         """The head is known; ``first_ns`` is when its first byte was read."""
         self.relay.add_exchange(self)
-        self._tell(first_ns, Kind.REQUEST, self._request_head())
-
-    def _request_head(self, *, resumed: bool = False) -> RequestHead:
-        request = self.request
-        return RequestHead(
-            method=request.method.decode("latin-1"),
-            path=request.path,
-            content_type=_text(request, b"content-type"),
-            content_encoding=_text(request, b"content-encoding"),
-            content_length=request.content_length,
-            request_id=_text(request, b"x-request-id"),
-            slo_ttft_ms=_number(request.header(b"x-slo-ttft-ms")),
-            slo_tpot_ms=_number(request.header(b"x-slo-tpot-ms")),
-            resumed=resumed,
-            received_ns=self.received_ns if resumed else 0,
-            body_limit=OBSERVED_BYTES if self._observed else 0,
-        )
+        self._told_request = told_request(self.request, OBSERVED_BYTES if self._observed else 0)
+        self._tell(first_ns, Kind.REQUEST, self._told_request)
 
     def tap_body(self, payload: bytes, now: int) -> None:
         """Body bytes came in."""
@@ -125,8 +106,9 @@ class Exchange:
         self.received_ns = self.last_read_ns = now
         self.is_answering = True
         self._add(now, Kind.REQUEST_END, body.size.to_bytes(8, "little"))
-        self._body = body
-        self._dispatch(fresh=not self._repeatable, inject=self.relay.injecting and self._observed)
+        relay = self.relay
+        self._sending = Sending(self.request, body, relay.authority, keep_host=relay.keep_host)
+        self._dispatch(self._sending, fresh=not self._repeatable, inject=relay.settings.inject_usage and self._observed)
 
     def reject(self, status: int, reason: str, message: str) -> None:
         """Answer without upstream."""
@@ -135,30 +117,14 @@ class Exchange:
     # Towards upstream
     # -----------------------------------------------------------------------------------------------------------------
 
-    def _dispatch(self, *, fresh: bool, inject: bool = False) -> None:
-        """Put the request together and find it a connection."""
-        assert self._body is not None
-        self._out = deque(memoryview(piece) for piece in self._framed(inject=inject))
-        self._sent_whole = False
+    def _dispatch(self, sending: Sending, *, fresh: bool, inject: bool = False) -> None:
+        """Find the request a connection."""
+        sending.start(inject=inject)
         connection = None if fresh else self.relay.pool.take()
         if connection is None:
             self._dial = self.relay.dialer.dial(self._connected, self._unreachable)
         else:
             self._connected(connection)
-
-    def _framed(self, *, inject: bool) -> list[bytes | bytearray]:
-        assert self._body is not None
-        relay, request = self.relay, self.request
-        rewritten = relay.rewritten(self._body, request) if inject else None
-        self._injected = rewritten is not None
-        if rewritten is not None:
-            head = request_head(request, relay.authority, keep_host=relay.keep_host, length=len(rewritten))
-            return [head + rewritten]
-        head = request_head(request, relay.authority, keep_host=relay.keep_host)
-        body = list(self._body.framed())
-        if sum(map(len, body)) <= _TOKEN_READ:  # one segment rather than two
-            return [head + b"".join(body)]
-        return [head, *body]
 
     def _connected(self, connection: UpstreamConnection) -> None:
         self._dial = None
@@ -169,43 +135,26 @@ class Exchange:
         self._pump()
 
     def _pump(self) -> None:
-        """Hand to upstream what it takes of the request."""
-        upstream, out, room = self._upstream, self._out, _MAX_SENT_PER_TURN
-        if upstream is None or self.done:
+        upstream, sending = self._upstream, self._sending
+        if upstream is None or sending is None or not sending.waits:
             return
-        while out and room > 0:
-            try:
-                sent = upstream.send(out[0])
-            except BlockingIOError:
-                return
-            except OSError:  # an answer may still be there to read
-                out.clear()
-                self._read()
-                return
-            room -= sent
-            if sent == len(out[0]):
-                out.popleft()
-            else:
-                out[0] = out[0][sent:]
-        if out:
+        try:
+            again = sending.pump(upstream.send)
+        except OSError:  # an answer may still be there to read
+            sending.stop()
+            self._read()
+            return
+        if again:
             self.relay.reactor.soon(self._pump)
-        elif not self._sent_whole:
-            self._sent()
+        elif sending.sent_ns:
+            self._sent(upstream, sending)
 
-    def _sent(self) -> None:
-        self._sent_whole = True
-        self._sent_ns = monotonic_ns()
-        self._add(self._sent_ns, Kind.SENT)
-        assert self._upstream is not None
-        if self._upstream.reused and self._repeatable:
-            self.relay.repeatable.add(self)
+    def _sent(self, upstream: UpstreamConnection, sending: Sending) -> None:
+        self._add(sending.sent_ns, Kind.SENT)
+        if upstream.reused and self._repeatable:
+            self.relay.repeatable.add(sending)
         else:
-            self.forget_body()
-
-    def forget_body(self) -> None:
-        """It will not be sent a second time because of a dead connection."""
-        if not self._injected:
-            self._body = None
+            sending.forget()
 
     def _unreachable(self, reason: str) -> None:
         self._dial = None
@@ -247,7 +196,7 @@ class Exchange:
             self._pause()
 
     def _on_upstream(self, events: int) -> None:
-        if self._out and events & select.EPOLLOUT:
+        if events & select.EPOLLOUT:
             self._pump()
         if events & ENDED:
             self._ending = True
@@ -316,38 +265,36 @@ class Exchange:
             self.client.write(interim_head(response))
 
     def _take_response(self, response: Response, rest: bytes, now: int) -> None:
-        if self._injected and response.status in (400, 422):
-            self._send_original()
+        sending = self._sending
+        assert sending is not None
+        if sending.injected and response.status in (400, 422):
+            self._send_original(sending)
             return
-        self._body = None
-        self.relay.repeatable.discard(self)
-        self._response = response
-        self._answer = answer = Answer(
-            self.request, response, observed=self._observed, keep=not self.relay.draining,
-            stripper=self.relay.new_stripper() if self._injected else None,
-        )  # fmt: skip
-        self._tell(now, Kind.RESPONSE, self._response_head())
+        stripper = injection.new_stripper() if sending.injected else None
+        keep = not self.relay.draining
+        answer = Answer(self.request, response, observed=self._observed, keep=keep, stripper=stripper)
+        if not sending.sent_ns:  # answered early: what is left of the request must not be taken for another one
+            answer.upstream_keeps = False
+        self._answer = answer
+        self._told_response = told_response(response, observed=answer.observed, injected=answer.stripper is not None)
+        self._tell(now, Kind.RESPONSE, self._told_response)
         self._pass_on(rest, now, answer.head)
+        self._shed(sending)
 
-    def _response_head(self) -> ResponseHead:
-        response, answer = self._response, self._answer
-        assert response is not None
-        assert answer is not None
-        return ResponseHead(
-            status=response.status,
-            content_type=_text(response, b"content-type"),
-            content_encoding=_text(response, b"content-encoding"),
-            observed=answer.observed,
-            injected=answer.stripper is not None,
-        )
+    def _shed(self, sending: Sending) -> None:
+        """A stream may last for long; what only its beginning needed does not have to."""
+        self.relay.repeatable.discard(sending)
+        sending.forget()
+        if sending.sent_ns:
+            self._sending = None
+            self.request.headers.clear()
 
-    def _send_original(self) -> None:
+    def _send_original(self, sending: Sending) -> None:
         """Upstream does not like what we added."""
         assert self._upstream is not None
         self._upstream.abort()
         self._upstream = None
-        self._head = bytearray()
-        self._dispatch(fresh=True)
+        self._dispatch(sending, fresh=True)
 
     def _pass_on(self, data: bytes, now: int, head: bytes = b"") -> None:
         """Body bytes to the client first, then to the tap."""
@@ -404,9 +351,8 @@ class Exchange:
         assert answer is not None
         self._upstream = None
         if upstream is not None:
-            if reusable and self._sent_whole:
-                assert self._response is not None
-                self.relay.pool.release(upstream, self._response.header(b"keep-alive"))
+            if reusable:
+                self.relay.pool.release(upstream, answer.upstream_limit)
             else:
                 upstream.abort()
         if self.client.unsent is None:
@@ -428,13 +374,14 @@ class Exchange:
             self._truncated("closed" if clean else "reset")
 
     def _died_before_answer(self, upstream: UpstreamConnection) -> None:
-        in_time = not self._sent_whole or monotonic_ns() - self._sent_ns < _REPEAT_WITHIN_NS
-        repeat = upstream.reused and self._repeatable and in_time and not self._head and self._body is not None
+        sending = self._sending
+        assert sending is not None
+        repeat = upstream.reused and self._repeatable and not self._head and sending.may_repeat()
         upstream.close()
         self._upstream = None
         if repeat:
             self.relay.retries += 1
-            self._dispatch(fresh=True, inject=self._injected)
+            self._dispatch(sending, fresh=True, inject=sending.injected)
         else:
             self._answer_error(Finish.UPSTREAM_UNREACHABLE, 502, "reset", _NO_ANSWER)
 
@@ -487,11 +434,12 @@ class Exchange:
             return
         self.done = True
         if status is None:
-            status = self._response.status if self._response is not None else 0
+            status = self._told_response.status if self._told_response is not None else 0
         self._tell(monotonic_ns(), Kind.END, End(finish, status, reason))
         self.relay.remove_exchange(self)
-        self._body = None
-        self._out.clear()
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            self.relay.repeatable.discard(sending)
         dial, self._dial = self._dial, None
         if dial is not None:
             dial.cancel()
@@ -506,9 +454,10 @@ class Exchange:
 
     def announce(self, now: int) -> None:
         """Tell a new observer that this exchange is running."""
-        self._tell(now, Kind.REQUEST, self._request_head(resumed=True))
-        if self._answer is not None:
-            self._tell(now, Kind.RESPONSE, self._response_head())
+        told = msgspec.structs.replace(self._told_request, resumed=True, received_ns=self.received_ns)
+        self._tell(now, Kind.REQUEST, told)
+        if self._told_response is not None:
+            self._tell(now, Kind.RESPONSE, self._told_response)
 
     def _add(self, now: int, kind: Kind, payload: bytes = b"") -> None:
         self.relay.tap.add(now, self.stream, kind, payload)
@@ -523,16 +472,3 @@ _UNREACHABLE: Final = {
     "timeout": "The upstream server did not accept a connection in time.",
     "tls": "The upstream server's certificate or TLS handshake was not acceptable.",
 }
-
-
-def _text(message: Message, name: bytes) -> str:
-    return message.header(name)[:128].decode("latin-1")
-
-
-def _number(value: bytes) -> float:
-    """A header's non-negative number; 0 for anything else."""
-    try:
-        number = float(value)
-    except ValueError:
-        return 0.0
-    return number if 0 < number < 1e9 else 0.0

@@ -13,14 +13,12 @@ from collections.abc import Callable
 from typing import Final
 
 from prefillwatch.relay import lag
-from prefillwatch.relay.answer import Stripper
 from prefillwatch.relay.client import ClientConnection
 from prefillwatch.relay.deadlines import Deadlines
 from prefillwatch.relay.dialer import Dialer
 from prefillwatch.relay.exchange import Exchange
-from prefillwatch.relay.http_head import Request
 from prefillwatch.relay.reactor import Handler, Reactor, monotonic_ns, process_core_wait_ns
-from prefillwatch.relay.request_body import RequestBody
+from prefillwatch.relay.sending import REPEAT_WITHIN_S, Sending
 from prefillwatch.relay.settings import RelaySettings, parse_upstream
 from prefillwatch.relay.sockets import prepare
 from prefillwatch.relay.tap_writer import TapWriter
@@ -30,14 +28,10 @@ from prefillwatch.wire.tap import Hello, Kind, RelayStats
 #: A connection that we close waits this long for the client to close its side.
 _LINGER_S: Final = 2.0
 _SAME_SIGNAL_NS: Final = 500_000_000
-#: A request is sent again only within this time; see Exchange.
-_REPEAT_S: Final = 1.0
 _STATS_S: Final = 1.0
 _ACCEPTS_PER_TURN: Final = 64
 #: Without a free descriptor, accepting is tried again after this long.
 _ACCEPT_PAUSE_S: Final = 0.1
-#: Larger bodies are not looked into; that would take longer than a token may wait.
-_MAX_INJECTED_BODY: Final = 4 * 2**20
 
 
 class Relay:
@@ -51,7 +45,6 @@ class Relay:
         self.authority = upstream.authority.encode()
         keep_host = settings.preserve_host
         self.keep_host = not upstream.tls if keep_host is None else keep_host
-        self.injecting = settings.inject_usage
         self.tap = TapWriter(reactor, settings.tap_fd, settings.index)
         self.pool = Pool(reactor, settings.upstream_keepalive_s)
         self._listener_tls = None
@@ -65,7 +58,7 @@ class Relay:
         self.client_idle = Deadlines[ClientConnection](reactor, settings.client_idle_s, ClientConnection.abort)
         self.receiving = Deadlines[ClientConnection](reactor, settings.request_timeout_s, ClientConnection.late)
         self.lingering = Deadlines[ClientConnection](reactor, _LINGER_S, ClientConnection.abort)
-        self.repeatable = Deadlines[Exchange](reactor, _REPEAT_S, Exchange.forget_body)
+        self.repeatable = Deadlines[Sending](reactor, REPEAT_WITHIN_S, Sending.forget)
         self.clients: set[ClientConnection] = set()
         self.exchanges: dict[int, Exchange] = {}
         self.retries = 0
@@ -198,21 +191,7 @@ class Relay:
 
     def remove_exchange(self, exchange: Exchange) -> None:
         self.exchanges.pop(exchange.stream, None)
-        self.repeatable.discard(exchange)
         self.tap.keep_ticking = bool(self.exchanges)
-
-    def rewritten(self, body: RequestBody, request: Request) -> bytes | None:
-        """The body with usage asked for; None where nothing is to be added."""
-        if body.size > _MAX_INJECTED_BODY or request.header(b"content-encoding") or request.chunked:
-            return None
-        from prefillwatch.wire.inject import rewrite  # an option that is mostly off
-
-        return rewrite(body.whole(), request.path)
-
-    def new_stripper(self) -> Stripper:
-        from prefillwatch.wire.inject import UsageStripper  # see rewritten
-
-        return UsageStripper()
 
     # What the observer learns of ourselves
     # -----------------------------------------------------------------------------------------------------------------

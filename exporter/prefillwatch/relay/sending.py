@@ -1,0 +1,91 @@
+"""A request on its way to upstream; once more on another connection if need be."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from prefillwatch.relay import injection
+from prefillwatch.relay.forwarding import request_head
+from prefillwatch.relay.http_head import Request
+from prefillwatch.relay.reactor import monotonic_ns
+from prefillwatch.relay.request_body import RequestBody
+
+#: Handed over in one turn of the loop, so that a large upload holds up nobody.
+_MAX_PER_TURN: Final = 1024 * 1024
+#: Head and body up to this leave together, as one segment.
+_MAX_JOINED: Final = 16 * 1024
+#: A kept connection that was dead already shows it within this time. Later, the request may have been worked on.
+REPEAT_WITHIN_S: Final = 1.0
+_REPEAT_WITHIN_NS: Final = int(REPEAT_WITHIN_S * 1e9)
+
+
+class Sending:
+    """Holds the body as long as it may have to be sent again.
+
+    ``sent_ns`` is when the whole request had been handed over, 0 before. ``injected``: usage was asked for.
+    """
+
+    __slots__ = ("_authority", "_body", "_keep_host", "_out", "_request", "injected", "sent_ns")
+
+    def __init__(self, request: Request, body: RequestBody, authority: bytes, *, keep_host: bool) -> None:
+        self._request = request
+        self._body: RequestBody | None = body
+        self._authority = authority
+        self._keep_host = keep_host
+        self._out: deque[memoryview] = deque()
+        self.injected = False
+        self.sent_ns = 0
+
+    def start(self, *, inject: bool) -> None:
+        """Put the request together, from its beginning."""
+        self.sent_ns = 0
+        self._out = deque(memoryview(piece) for piece in self._framed(inject=inject))
+
+    def _framed(self, *, inject: bool) -> list[bytes | bytearray]:
+        request, body = self._request, self._body
+        assert body is not None
+        changed = injection.rewritten(request, body) if inject else None
+        self.injected = changed is not None
+        length = -1 if changed is None else len(changed)
+        head = request_head(request, self._authority, keep_host=self._keep_host, length=length)
+        pieces = list(body.framed()) if changed is None else [changed]
+        if sum(map(len, pieces)) <= _MAX_JOINED:
+            return [head + b"".join(pieces)]
+        return [head, *pieces]
+
+    def pump(self, send: Callable[[Any], int]) -> bool:
+        """Hand over what upstream takes; True: come again in the next turn. Raises OSError."""
+        out, room = self._out, _MAX_PER_TURN
+        while out and room > 0:
+            try:
+                sent = send(out[0])
+            except BlockingIOError:
+                return False
+            room -= sent
+            if sent == len(out[0]):
+                out.popleft()
+            else:
+                out[0] = out[0][sent:]
+        if not out:
+            self.sent_ns = monotonic_ns()
+        return bool(out)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is left to hand over."""
+        return bool(self._out)
+
+    def stop(self) -> None:
+        """Upstream takes no more."""
+        self._out.clear()
+
+    def forget(self) -> None:
+        """The request will not be sent again because of a dead connection."""
+        if not self.injected:
+            self._body = None
+
+    def may_repeat(self) -> bool:
+        """Whether the request can be sent again, as far as time and memory go."""
+        return self._body is not None and (not self.sent_ns or monotonic_ns() - self.sent_ns < _REPEAT_WITHIN_NS)

@@ -1,0 +1,48 @@
+"""What the observer is told of a request and of a response head: no query, no credentials, nothing long."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prefillwatch.relay.http_head import Message, Request, Response
+from prefillwatch.wire.tap import RequestHead, ResponseHead
+
+_MAX_TEXT: Final = 128
+
+
+def told_request(request: Request, body_limit: int) -> RequestHead:
+    """``body_limit``: see RequestHead."""
+    return RequestHead(
+        method=request.method.decode("latin-1"),
+        path=request.path,
+        content_type=_text(request, b"content-type"),
+        content_encoding=_text(request, b"content-encoding"),
+        content_length=request.content_length,
+        request_id=_text(request, b"x-request-id"),
+        slo_ttft_ms=_milliseconds(request.header(b"x-slo-ttft-ms")),
+        slo_tpot_ms=_milliseconds(request.header(b"x-slo-tpot-ms")),
+        body_limit=body_limit,
+    )
+
+
+def told_response(response: Response, *, observed: bool, injected: bool) -> ResponseHead:
+    return ResponseHead(
+        status=response.status,
+        content_type=_text(response, b"content-type"),
+        content_encoding=_text(response, b"content-encoding"),
+        observed=observed,
+        injected=injected,
+    )
+
+
+def _text(message: Message, name: bytes) -> str:
+    return message.header(name)[:_MAX_TEXT].decode("latin-1")
+
+
+def _milliseconds(value: bytes) -> float:
+    """A header's positive number; 0 for anything else."""
+    try:
+        number = float(value)
+    except ValueError:
+        return 0.0
+    return number if 0 < number < 1e9 else 0.0

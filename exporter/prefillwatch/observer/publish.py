@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 import numpy as np
 
-from prefillwatch.analysis.delays import FREEZE, Stall
+from prefillwatch.analysis.delays import FREEZE, PREFILL, Stall
 from prefillwatch.analysis.incidents import Incident
 from prefillwatch.analysis.modelbooks import NS
 from prefillwatch.analysis.models import ModelNames
@@ -24,8 +24,10 @@ class Publisher:
     def __init__(
         self, registry: Registry, names: ModelNames, buckets: PromptBuckets, history: IncidentHistory | None = None
     ) -> None:
+        self._registry = registry
         self._names = names
         self._history = history or IncidentHistory(names)
+        self._prompt_labels = buckets.labels
         self._bucket_labels = buckets.labels_with_none
         self._gaps = registry.histogram(table.INTER_TOKEN_LATENCY)
         self._generated = registry.counter(table.GENERATED_TOKENS)
@@ -53,7 +55,17 @@ class Publisher:
     def _model(self, number: int) -> str:
         return self._names.labels[number]
 
+    def _start_at_zero(self, model: str) -> None:
+        """A counter that appears with its first stall has no 0 before it, and so for Prometheus no increase: one rare
+        freeze would be none."""
+        for spec in (table.STALLS, table.STALL_SECONDS, table.FREEZES, table.FREEZE_SECONDS, table.WAITS):
+            self._registry.precreate(spec, model=model)
+        for bucket in self._prompt_labels:
+            self._blame.add((model, bucket), 0.0)
+
     def gaps(self, model: int, concurrent_bucket: int, seconds: FloatArray) -> None:
+        if (self._model(model), PREFILL) not in self._stalls:
+            self._start_at_zero(self._model(model))
         self._gaps.observe_many((self._model(model), self._bucket_labels[concurrent_bucket]), seconds)
 
     def tokens(self, model: int, generated: int, coalesced: int) -> None:

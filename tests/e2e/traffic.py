@@ -1,0 +1,65 @@
+"""Traffic for tests that watch a sidecar from afar: readers, documents, and clients that read slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from prefillwatch.lab.client import Answer, ask
+from prefillwatch.lab.load import Kind, LoadSettings, request_body, run_load
+
+LIMIT_S = 150.0
+JOIN_S = 30.0
+
+
+@contextlib.contextmanager
+def readers(url: str, count: int, *kinds: Kind, model: str = "sim-4b") -> Iterator[None]:
+    """So many streams all the time, and requests of other kinds in between, until the end of the block."""
+    settings = LoadSettings(url, model, duration_seconds=LIMIT_S, victims=count, kinds=kinds)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(run_load(settings))
+    thread = threading.Thread(target=_run, args=(loop, task), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(JOIN_S)
+        assert not thread.is_alive()
+
+
+def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[object]) -> None:
+    with contextlib.suppress(asyncio.CancelledError), contextlib.closing(loop):
+        loop.run_until_complete(task)
+
+
+def paste_document(url: str, tokens: int, model: str = "sim-4b") -> Answer:
+    """One long prompt, from being sent until it is answered."""
+    body = request_body(model, Kind("document", (tokens, tokens), (5, 5)), tokens, random.Random(tokens))
+    return asyncio.run(ask(url, body, timeout_seconds=LIMIT_S))
+
+
+@contextlib.contextmanager
+def slow_reader(url: str, tokens: int, model: str = "sim-4b") -> Iterator[None]:
+    """A client that asks for many answers at once and reads none of them, so that whoever writes to it is held up."""
+    address = urlsplit(url)
+    body = {
+        "model": model,
+        "stream": True,
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        "messages": [{"role": "user", "content": "Tell me everything."}],
+    }
+    payload = json.dumps(body).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(payload)}\r\n"
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect((address.hostname, address.port))
+        connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + payload)
+        yield

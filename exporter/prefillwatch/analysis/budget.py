@@ -47,6 +47,8 @@ MUCH_BETTER = 0.7
 FINER = 16
 """Number of budgets tried between one power of two and the next."""
 
+FEWEST_TOLD = 3
+"""Steps that the engine told of teach a cost from so many on: a single one may have been long for any reason."""
 ENOUGH_STEPS = 12
 """Steps beyond the first of each busy time that must have been seen before a budget is sought between the powers of
 two."""
@@ -203,6 +205,8 @@ class Learner:
         sure = [run for run in runs if all(prompt.sure for prompt, _ in run.prompts)]
         steps = [beat for beat in self._steps if beat.told or all(prompt.was_right for prompt, _ in beat.riders)]
         singles = [Busy(1, beat.used, beat.token_contexts, beat.excess_ns) for beat in steps]
+        if not runs and len(steps) < FEWEST_TOLD:
+            return StepCost()
         enough = len(sure) >= ENOUGH_RUNS
         return fit([*(run.busy() for run in (sure if enough else runs)), *singles])
 

@@ -53,6 +53,8 @@ class Prompt:
     gone_ns: int | None = None
     engine_prefill_ns: int | None = None
     engine_start_ns: int | None = None
+    told: int = 0
+    """Tokens that the engine itself told of."""
     guessed: int = 0
     """Tokens given to it by guesses, before its first token told."""
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from prefillwatch.analysis.beats import TRAIL_NS, Beats
+from prefillwatch.analysis.boarding import board
 from prefillwatch.analysis.budget import Learner
 from prefillwatch.analysis.clear_step import ClearStep
 from prefillwatch.analysis.heartbeat import WIDEST_SPREAD_NS
@@ -55,6 +56,9 @@ FIRST_LOOK = 32
 
 ENGINE_IS_LIVE_NS = 5 * SECOND
 """Steps told by the engine replace those of the heartbeat while they come at least this often."""
+
+TOLD_LATE_NS = 100_000_000
+"""… and may come to be known so late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +175,18 @@ class PrefillTimeline:
             prompt = self._room[rid] or Prompt(rid, start_ns, tokens, tokens)
             if prompt.engine_start_ns is None:
                 prompt.engine_start_ns = start_ns
-            beat.board(prompt, tokens, 0, self.engine.cost)
+            beat.board(prompt, tokens, prompt.cached + prompt.told, self.engine.cost)
+            prompt.told += tokens
         self._append(beat)
+
+    def engine_totals(self, start_ns: int, end_ns: int, decoders: int, tokens: int, requests: int) -> None:
+        """A step of which the engine tells only how many prompt tokens of how many requests rode in it.
+
+        In order of time, and before `settle` is called for `TOLD_LATE_NS` after its end.
+        """
+        room = self._room
+        members = board(start_ns, end_ns, tokens, requests, [*room.unplaced.values(), *room.left, *room.silent])
+        self.engine_step(start_ns, end_ns, decoders, members)
 
     def engine_prefill(self, rid: Hashable, prefill_ns: int) -> None:
         """The engine's own prefill time of a request overrules ours; its queue time is still what remains of TTFT."""
@@ -217,6 +231,8 @@ class PrefillTimeline:
 
     def settle(self, now_ns: int) -> None:
         """Work out what is known by now. Everything that happened before ``now_ns`` must have been fed."""
+        if self._engine_until_ns is not None:
+            now_ns -= TOLD_LATE_NS
         for prompt in self._room.take_firsts(now_ns - CLOSED_AFTER_NS):
             fresh = self._room.fresh(self._passed_over_ns, prompt.sent_ns)
             since_ns = fresh[0].sent_ns if fresh else prompt.sent_ns

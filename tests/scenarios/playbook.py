@@ -16,6 +16,7 @@ from tests.observer.script import DONE, Observed, Relay, chunk, ns, usage
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.witness import EnginePage
 from prefillwatch.export import table
+from prefillwatch.export.spec import Spec
 from prefillwatch.wire.tap import Finish, Kind, RelayStats, encode_payload
 
 PACKET_MS = 20.0
@@ -201,7 +202,11 @@ class Scene:
 
     def stalls(self) -> dict[str, int]:
         """Final stalls by cause."""
-        return {cause: round(count) for (_, cause), count in self.observed.values(table.STALLS).items()}
+        return {cause: round(count) for cause, count in self.counted(table.STALLS).items()}
 
-    def stall_seconds(self) -> dict[str, float]:
-        return {cause: seconds for (_, cause), seconds in self.observed.values(table.STALL_SECONDS).items()}
+    def waits(self) -> dict[str, int]:
+        return {cause: round(count) for cause, count in self.counted(table.WAITS).items()}
+
+    def counted(self, spec: Spec) -> dict[str, float]:
+        """Values by their last label, those of nothing left out."""
+        return {labels[-1]: value for labels, value in self.observed.values(spec).items() if value}

@@ -56,7 +56,7 @@ class Causes:
         self._buckets = buckets
         self._sink = sink
         self._worker = CaseWorker(timeline, self.witness, buckets.edges[0])
-        self._waits = WaitWatch(wait_rule, self.witness, self.incidents, buckets.edges[0])
+        self._waits = WaitWatch(wait_rule, self.witness, self.incidents, self._worker.step_costs, buckets.edges[0])
         self._ended: list[Stall] = []  # not measured yet
         self._pending: list[Stall] = []
 
@@ -116,7 +116,7 @@ class Causes:
         self._look_at_open(now_ns)
         self._measure_ended(now_ns)
         self._finish_ripe(now_ns)
-        self._waits.advance(now_ns, self._timeline.engine.cost, self._worker.step_costs.largest)
+        self._waits.advance(now_ns, self._timeline.engine.cost)
         for incident in self.incidents.close(now_ns):
             self._sink.incident(incident)
 
@@ -153,11 +153,12 @@ class Causes:
         return self._heartbeat.closed_ns >= stall.ended_ns or now_ns > stall.ended_ns + NS // 4
 
     def _finish_ripe(self, now_ns: int) -> None:
-        ripe = [stall for stall in self._pending if self._is_ripe(stall, now_ns)]
-        if not ripe:
+        until_ns = max((each.ended_ns for each in self._pending if self._is_ripe(each, now_ns)), default=0)
+        if not until_ns:
             return
-        done = set(ripe)
-        self._pending = [stall for stall in self._pending if stall not in done]
+        until_ns += _TOGETHER_NS  # those that ended with it, only a little later
+        ripe = [stall for stall in self._pending if stall.ended_ns <= until_ns]
+        self._pending = [stall for stall in self._pending if stall.ended_ns > until_ns]
         for group in _together(ripe):
             self._judge(group, now_ns)
             for stall in group:

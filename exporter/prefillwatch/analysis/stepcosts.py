@@ -34,6 +34,11 @@ class StepCosts:
         self._count += 1
         self.largest = max(self.largest, largest)
 
+    def typical_ns(self) -> float:
+        """Median excess per token of all kept steps; 0 while there are too few."""
+        kept = min(self._count, _KEPT)
+        return float(np.median(self._per_token[:kept])) if kept >= _FEWEST else 0.0
+
     def per_token_ns(self, largest: int, start_ns: int, end_ns: int) -> float:
         """Median excess per token of steps whose largest prompt was about as large, those that ended between these
         moments left out: a delay must not speak for itself. 0 when there are too few."""

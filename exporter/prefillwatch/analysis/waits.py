@@ -19,6 +19,7 @@ from prefillwatch.analysis.delays import PREFILL, UNATTRIBUTED, Evidence, Share,
 from prefillwatch.analysis.incidents import IncidentBook
 from prefillwatch.analysis.request import Request
 from prefillwatch.analysis.settings import WaitRule
+from prefillwatch.analysis.stepcosts import StepCosts
 from prefillwatch.analysis.witness import EnginePage, Witness
 
 NS: Final = 1_000_000_000
@@ -106,10 +107,18 @@ _RULES: Final[tuple[tuple[str, Callable[[WaitCase], bool]], ...]] = (
 class WaitWatch:
     """Finds late first tokens and follows them until they have come or nobody waits any more."""
 
-    def __init__(self, rule: WaitRule, witness: Witness, incidents: IncidentBook, smallest_bucket: int) -> None:
+    def __init__(
+        self,
+        rule: WaitRule,
+        witness: Witness,
+        incidents: IncidentBook,
+        step_costs: StepCosts,
+        smallest_bucket: int,
+    ) -> None:
         self._rule = rule
         self._witness = witness
         self._incidents = incidents
+        self._step_costs = step_costs
         self._smallest = smallest_bucket
         self._late: dict[int, Wait] = {}
         self._ended: list[Wait] = []
@@ -123,12 +132,13 @@ class WaitWatch:
             wait.ended_ns = time_ns
             wait.excess_ns = max(0.0, time_ns - wait.started_ns - wait.baseline_ns)
             self._ended.append(wait)
+            self._incidents.hold(wait, time_ns)
 
-    def advance(self, now_ns: int, cost: StepCost, largest_before: int) -> None:
-        """``cost`` and the largest prompt that it was learned from."""
+    def advance(self, now_ns: int, cost: StepCost) -> None:
+        """``cost`` of prompts by now."""
         if now_ns >= self._look_ns:
             self._look_ns = now_ns + _LOOK_EVERY_NS
-            self._look(now_ns, cost, largest_before)
+            self._look(now_ns, cost)
         ripe = [wait for wait in self._ended if now_ns >= wait.ended_ns + _RIPE_NS]
         if ripe:
             self._ended = [wait for wait in self._ended if now_ns < wait.ended_ns + _RIPE_NS]
@@ -136,7 +146,7 @@ class WaitWatch:
             for wait in ripe:
                 self._incidents.settle(wait, now_ns)
 
-    def _look(self, now_ns: int, cost: StepCost, largest_before: int) -> None:
+    def _look(self, now_ns: int, cost: StepCost) -> None:
         new = []
         for request in self._witness.requests.awaiting.values():
             if request.rid in self._late or not request.streaming or not request.received_ns:
@@ -144,7 +154,7 @@ class WaitWatch:
             age_ns = now_ns - request.sent_ns
             if age_ns < self._rule.min_seconds * NS:
                 break  # in order of arrival
-            deserved_ns = self._deserved_ns(request, cost, largest_before)
+            deserved_ns = self._deserved_ns(request, cost)
             if age_ns >= self._rule.factor * deserved_ns:
                 wait = Wait(request=request, model=request.model, started_ns=request.sent_ns, baseline_ns=deserved_ns)
                 new.append(wait)
@@ -158,14 +168,17 @@ class WaitWatch:
             for wait in due:
                 self._incidents.hold(wait, now_ns)
 
-    def _deserved_ns(self, request: Request, cost: StepCost, largest_before: int) -> float:
+    def _deserved_ns(self, request: Request, cost: StepCost) -> float:
         if not cost.known:
             return float(UNLEARNED_TOKEN_NS * request.uncached_tokens)
-        dearer = max(1.0, request.prompt_tokens / largest_before) if largest_before else 1.0
-        return dearer * cost.expect_ns(request.uncached_tokens, request.cached_tokens)
+        largest = self._step_costs.largest
+        dearer = max(1.0, request.prompt_tokens / largest) if largest else 1.0
+        expected_ns = cost.expect_ns(request.uncached_tokens, request.cached_tokens)
+        return dearer * max(expected_ns, self._step_costs.typical_ns() * request.uncached_tokens)
 
     def _judge(self, waits: Sequence[Wait], now_ns: int, cost: StepCost) -> None:
-        line = _Line(self._witness, min(wait.started_ns for wait in waits), now_ns, cost, self._smallest)
+        since_ns = min(wait.started_ns for wait in waits)
+        line = _Line(self._witness, since_ns, now_ns, cost, self._step_costs.typical_ns(), self._smallest)
         for wait in waits:
             case, shares = self._case(wait, line, now_ns)
             wait.cause, wait.evidence = judge(case), case.evidence()
@@ -221,7 +234,9 @@ class _Ahead:
 class _Line:
     """Everybody who was served since a moment, or still waits, in arrays."""
 
-    def __init__(self, witness: Witness, since_ns: int, now_ns: int, cost: StepCost, smallest: int) -> None:
+    def __init__(
+        self, witness: Witness, since_ns: int, now_ns: int, cost: StepCost, typical_ns: float, smallest: int
+    ) -> None:
         requests = witness.requests
         served = [each for each, _ in zip(requests.served_since(since_ns), range(_MOST_AHEAD), strict=False)]
         waiting = [each for each, _ in zip(requests.awaiting.values(), range(_MOST_AHEAD), strict=False)]
@@ -231,7 +246,8 @@ class _Line:
         self._sent = _column([each.sent_ns for each in self._requests])
         self._first = _column([each.first_ns or 2 * now_ns for each in self._requests])
         self._tokens = _column([each.uncached_tokens for each in self._requests])
-        self._costs = np.array([cost.expect_ns(each.uncached_tokens, each.cached_tokens) for each in self._requests])
+        costs = [cost.expect_ns(each.uncached_tokens, each.cached_tokens) for each in self._requests]
+        self._costs = np.maximum(np.array(costs), typical_ns * self._tokens)
 
     def overtook(self, request: Request, end_ns: int) -> int:
         """How many were sent after it and had their first token before."""
@@ -241,7 +257,7 @@ class _Line:
         """Prompts that the engine may have worked on instead: served meanwhile, or waiting since before."""
         served = (self._first > request.sent_ns) & (self._first <= end_ns)
         before = (self._first > end_ns) & (self._sent < request.sent_ns)
-        others = np.array([each is not request for each in self._requests])
+        others = np.array([each is not request for each in self._requests], np.bool_)
         ahead = (served | before) & others
         long = ahead & (self._tokens >= LONG * request.uncached_tokens) & (self._tokens > self._smallest)
         tokens = int(self._tokens[ahead].sum())

@@ -18,6 +18,8 @@ from prefillwatch.export.table import WINDOW
 
 WIDTH = 24
 TAG = "prefillwatch"
+#: Alerts that say something about freezes; the rules are in alerts/.
+ALERTS = "PrefillInterference|StreamFreeze|NotPrefill.+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,8 @@ def _builtin() -> dashboard.AnnotationQuery:
 
 
 def _alerts() -> dashboard.AnnotationQuery:
-    expr = f'ALERTS{{alertstate="firing", alertname=~"PrefillInterference|StreamFreeze", {OUR_TARGETS.split(",")[0]}}}'
+    """By job only: an alert about a deployment has no instance."""
+    expr = f'ALERTS{{alertstate="firing", alertname=~"{ALERTS}", job=~"$job"}}'
     return _marks("Alerts", expr, BAD, "{{alertname}}", "model,instance,severity")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana.generator.board import Section, even
 from grafana.generator.metric import in_range, increase, metric, quantile, rate
-from grafana.generator.palette import ALL, BAD, CLEAR, GOOD, PREFILL, QUEUE
+from grafana.generator.palette import ALL, BAD, CAUSES, CLEAR, GOOD, PREFILL, QUEUE
 from grafana.generator.panels import Column, Style, density, lines, listing, over_time
 from grafana.generator.series import (
     AT_KV_LIMITS,
@@ -25,7 +25,7 @@ def kv_cache() -> Section:
         low=0,
         high=1,
         limit=AT_KV_LIMITS,
-        series={"now": Style(CLEAR), "peak of the window": Style(PREFILL, dashed=True)},
+        series={"now": Style(CLEAR), "peak of the window": Style(QUEUE, dashed=True)},
     )
     free = lines(
         "KV cache room",
@@ -43,10 +43,11 @@ def kv_cache() -> Section:
         "Preemptions per minute",
         "Requests thrown out of the batch for lack of KV cache and computed again later: their readers see a "
         "freeze that is no prefill's.",
-        over_time(f"60 * sum by (engine) ({rate('preemptions_total')})", "engine {{engine}}"),
+        over_time(f"60 * sum ({rate('preemptions_total')})", "preemptions"),
         unit="none",
         empty="Upstream does not tell",
         low=0,
+        series={"preemptions": Style(CAUSES["preemption"])},
         bars=True,
         calcs=("mean",),
     )
@@ -89,6 +90,7 @@ def traffic() -> Section:
         unit="short",
         empty=NO_REQUESTS,
         log=True,
+        joined=True,
         low=10,
         series={"median": Style(CLEAR), "p99": Style(PREFILL), "longest of the window": Style(BAD)},
     )
@@ -104,16 +106,16 @@ def traffic() -> Section:
         series={"generated": Style(CLEAR), "prompt": Style(PREFILL), "prompt, cached": Style(PREFILL, dashed=True)},
         calcs=("mean",),
     )
-    seconds = f"sum by (concurrency) ({in_range('concurrency_seconds_total')})"
+    seconds = f"sum by (concurrency) ({in_range('concurrency_seconds_total')}) > 1"
     columns = [
-        (Column("time", "s", decimals=0), f"{seconds} > 0"),
+        (Column("time", "s", decimals=0), seconds),
         (
             Column("tokens/s", "none", decimals=0),
-            f"sum by (concurrency) ({in_range('concurrency_tokens_total')}) / ({seconds} > 0)",
+            f"sum by (concurrency) ({in_range('concurrency_tokens_total')}) / ({seconds})",
         ),
         (
             Column("requests/s", "none", decimals=2),
-            f"sum by (concurrency) ({in_range('concurrency_requests_total')}) / ({seconds} > 0)",
+            f"sum by (concurrency) ({in_range('concurrency_requests_total')}) / ({seconds})",
         ),
     ]
     concurrency = listing(

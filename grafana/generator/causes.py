@@ -23,9 +23,11 @@ DECODE_SECONDS = f"sum ({rate('inter_token_latency_seconds_sum')})"
 def causes() -> Section:
     share = lines(
         "Share of streaming time lost to stalls, by cause",
-        "Stall seconds over the time that answers streamed. Orange is prefill; any other colour is another problem.",
+        "Stall seconds over the time that answers streamed. Orange is prefill; any other colour is another problem. A "
+        "verdict comes a moment after its gap, so a short peak can pass 100 %.",
         over_time(
-            f"sum by (cause) ({rate('stall_seconds_total')}) / on () group_left () ({DECODE_SECONDS} > 0)", "{{cause}}"
+            f"(sum by (cause) ({rate('stall_seconds_total')}) > 0) / on () group_left () ({DECODE_SECONDS} > 0)",
+            "{{cause}}",
         ),
         unit="percentunit",
         empty=NO_STALLS,
@@ -37,7 +39,7 @@ def causes() -> Section:
     blame = lines(
         "Stall seconds inflicted, by size of the culprit",
         "Seconds that other streams lost, by the prompt tokens of the request that cost them.",
-        over_time(f"sum by (prompt_bucket) ({increase('prefill_blame_seconds_total')})", "{{prompt_bucket}}"),
+        over_time(f"sum by (prompt_bucket) ({increase('prefill_blame_seconds_total')}) > 0", "{{prompt_bucket}}"),
         unit="s",
         empty="No prompt to blame",
         low=0,
@@ -68,7 +70,7 @@ def causes() -> Section:
         "Freezes and waits per minute",
         "Incidents: streams that stalled together (freeze), first tokens that took longer than the prompt "
         "deserves (wait).",
-        over_time(f"60 * sum by (cause) ({rate('freezes_total')})", "freeze: {{cause}}"),
+        over_time(f"60 * sum by (cause) ({rate('freezes_total')}) > 0", "freeze: {{cause}}"),
         over_time(f"60 * sum by (cause) ({rate('waits_total')}) > 0", "wait: {{cause}}"),
         unit="none",
         empty="No incidents",
@@ -94,7 +96,7 @@ def first_tokens() -> Section:
         empty=NO_REQUESTS,
         log=True,
         low=0.01,
-        high=60,
+        high=10,
         limit=AT_TTFT_TARGET,
         series=OF_SIZES,
     )
@@ -119,8 +121,9 @@ def first_tokens() -> Section:
             unit="s",
             empty=NO_REQUESTS,
             log=True,
+            joined=True,
             low=0.01,
-            high=60,
+            high=10,
             series=OF_SIZES,
         )
         for what, name, text in (
@@ -152,7 +155,7 @@ def first_tokens() -> Section:
         "buckets.",
         columns,
         NO_REQUESTS,
-        {"prompt_bucket": Column("prompt tokens")},
+        {"prompt_bucket": Column("prompt")},
         sort_by="TTFT p99",
     )
     return Section("First tokens: queue or prefill?", (even(8, exact, parts), even(8, table, *quantiles)))

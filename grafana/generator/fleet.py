@@ -230,8 +230,9 @@ def _load() -> Section:
         unit="s",
         empty="No requests",
         log=True,
+        joined=True,
         low=0.01,
-        high=60,
+        high=10,
         limit=series.AT_TTFT_TARGET,
         series=series.OF_SIZES,
     )

@@ -19,6 +19,7 @@ from grafana_foundation_sdk.models import prometheus as pm
 PanelBuilder = timeseries.Panel | stat.Panel | bargauge.Panel | heatmap.Panel | table.Panel
 DATASOURCE = cm.DataSourceRef(type_val="prometheus", uid="${datasource}")
 NEUTRAL = only(ALL)
+JOINED_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +144,15 @@ def lines(
     series: Mapping[str, Style] | None = None,
     stacked: bool = False,
     bars: bool = False,
+    joined: bool = False,
     calcs: Sequence[str] = ("max",),
 ) -> timeseries.Panel:
-    """Lines, stacked areas or bars over time. ``limit`` draws its steps as dashed lines."""
+    """Lines, stacked areas or bars over time.
+
+    ``limit`` draws its steps as dashed lines. ``low`` and ``high`` bound a linear axis; one by powers of ten begins and
+    ends there but gives way to values beyond. ``joined`` is for quantiles of what happens now and then: points less
+    than JOINED_MS apart are one line.
+    """
     panel = timeseries.Panel()
     _fill(panel, title, text, queries, unit, empty)
     panel.thresholds(_thresholds(limit or NEUTRAL))
@@ -154,17 +161,14 @@ def lines(
     panel.draw_style(cm.GraphDrawStyle.BARS if bars else cm.GraphDrawStyle.LINE)
     panel.line_interpolation(cm.LineInterpolation.LINEAR).line_width(1 if stacked or bars else 2)
     panel.fill_opacity(60 if stacked or bars else 0).point_size(4).show_points(cm.VisibilityMode.AUTO)
-    panel.span_nulls(False).axis_placement(cm.AxisPlacement.AUTO)
+    panel.span_nulls(JOINED_MS if joined else False).axis_placement(cm.AxisPlacement.AUTO)
     mode = cm.StackingMode.NORMAL if stacked else cm.StackingMode.NONE
     panel.stacking(common.StackingConfig().mode(mode).group("A"))
     scale = common.ScaleDistributionConfig()
     panel.scale_distribution(
         scale.type(cm.ScaleDistribution.LOG).log(10) if log else scale.type(cm.ScaleDistribution.LINEAR)
     )
-    if low is not None:
-        panel.min(low)
-    if high is not None:
-        panel.max(high)
+    _bound(panel, low, high, log)
     panel.legend(_legend(calcs))
     panel.tooltip(common.VizTooltipOptions().mode(cm.TooltipDisplayMode.MULTI).sort(cm.SortOrder.DESCENDING))
     _style(panel, series)
@@ -251,6 +255,14 @@ def _described(text: str, queries: Sequence[Query]) -> str:
 def _style(panel: PanelBuilder, series: Mapping[str, Style] | None) -> None:
     for name, style in (series or {}).items():
         panel.with_override(dm.MatcherConfig(id_val="byName", options=name), style.properties())
+
+
+def _bound(panel: timeseries.Panel, low: float | None, high: float | None, log: bool) -> None:
+    at_least, at_most = (panel.axis_soft_min, panel.axis_soft_max) if log else (panel.min, panel.max)
+    if low is not None:
+        at_least(low)
+    if high is not None:
+        at_most(high)
 
 
 def _properties(found: Sequence[tuple[str, Any]]) -> list[dm.DynamicConfigValue]:

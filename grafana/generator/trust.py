@@ -57,7 +57,8 @@ def trust() -> Section:
             "Share of gaps during which the relay itself was held up. Above 1 %: give it a core before you "
             "blame the engine.",
             now(
-                f"sum ({in_range('lagged_gaps_total')}) / (sum ({in_range('inter_token_latency_seconds_count')}) > 0)",
+                f"(sum ({in_range('lagged_gaps_total')}) or vector (0)) "
+                f"/ (sum ({in_range('inter_token_latency_seconds_count')}) > 0)",
                 "lagged",
             ),
             unit="percentunit",

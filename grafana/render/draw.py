@@ -25,7 +25,8 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--allow-file-access-from-files",
-    "--virtual-time-budget=8000",
+    "--virtual-time-budget=20000",
+    "--run-all-compositor-stages-before-draw",
     "--enable-logging=stderr",
 )
 

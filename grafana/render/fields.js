@@ -14,7 +14,7 @@ import {
 } from '@grafana/data';
 
 const STANDARD = ['unit', 'min', 'max', 'decimals', 'displayName', 'noValue', 'color', 'mappings'];
-const LINES = ['axisPlacement', 'drawStyle', 'fillOpacity', 'lineInterpolation', 'lineStyle', 'lineWidth', 'pointSize'];
+const LINES = ['axisPlacement', 'axisSoftMax', 'axisSoftMin', 'drawStyle', 'fillOpacity', 'lineInterpolation', 'lineStyle', 'lineWidth', 'pointSize'];
 const MORE_LINES = ['scaleDistribution', 'showPoints', 'spanNulls', 'stacking', 'thresholdsStyle'];
 const CELLS = ['align', 'cellOptions', 'inspect', 'minWidth', 'width'];
 

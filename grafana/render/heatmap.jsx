@@ -4,6 +4,7 @@ import React, { useEffect, useRef } from 'react';
 
 const LEFT = 58;
 const BOTTOM = 22;
+const TOP = 8;
 const SHADES = ['#3a2510', '#7a3b06', '#b65508', '#e8750f', '#fd9c3f', '#fdc287', '#fee8d3'];
 
 export function Heatmap({ panel, frames, width, height, range, theme }) {
@@ -41,7 +42,7 @@ function bucketRows(frames) {
 function draw(ctx, panel, frames, width, height, range, theme) {
   const rows = bucketRows(frames);
   const most = Math.max(...rows.flatMap((row) => row.counts));
-  const cell = (height - BOTTOM) / rows.length;
+  const cell = (height - BOTTOM - TOP) / rows.length;
   const perMs = (width - LEFT) / (range.to - range.from);
   const format = getValueFormat(panel.options.yAxis.unit);
   ctx.font = `12px ${theme.typography.fontFamily}`;
@@ -65,7 +66,7 @@ function draw(ctx, panel, frames, width, height, range, theme) {
     ctx.fillStyle = theme.colors.text.primary;
   });
   ctx.textAlign = 'center';
-  for (let at = Math.ceil(range.from / 30000) * 30000; at < range.to; at += 30000) {
+  for (let at = Math.ceil(range.from / 30000) * 30000; at < range.to - 10000; at += 30000) {
     ctx.fillText(new Date(at).toISOString().slice(11, 19), LEFT + (at - range.from) * perMs, height - BOTTOM / 2);
   }
 }

@@ -7,7 +7,9 @@ import re
 from typing import Any
 
 import pytest
-from grafana.render.model import load_all, panels
+import yaml
+from grafana.generator.board import ALERTS
+from grafana.render.model import FOLDER, load_all, panels
 from tests.grafana.promql import problems
 
 DASHBOARDS = load_all()
@@ -84,6 +86,13 @@ def test_annotations_are_valid_queries(dashboard: dict[str, Any]) -> None:
     assert problems(marks["Alerts"]["target"]["expr"], instant=False) == ["the exporter has no metric ALERTS"]
 
 
+def test_alerts_that_are_marked_exist() -> None:
+    files = [yaml.safe_load(path.read_text()) for path in (FOLDER.parents[1] / "alerts" / "rules").glob("*.yml")]
+    alerts = [rule["alert"] for file in files for group in file["groups"] for rule in group["rules"] if "alert" in rule]
+    for pattern in ALERTS.split("|"):
+        assert any(re.fullmatch(pattern, alert) for alert in alerts), pattern
+
+
 @of_panels
 def test_a_panel_explains_itself(panel: dict[str, Any]) -> None:
     assert panel["title"]
@@ -134,10 +143,13 @@ def test_axes_begin_where_they_must(panel: dict[str, Any]) -> None:
     if panel["type"] != "timeseries":
         return
     defaults = panel["fieldConfig"]["defaults"]
-    assert "min" in defaults, "an axis that does not begin at zero makes noise look like trouble"
-    if defaults["custom"]["scaleDistribution"]["type"] == "log":
-        assert defaults["min"] > 0
-        assert defaults["custom"]["stacking"]["mode"] == "none"
+    custom = defaults["custom"]
+    if custom["scaleDistribution"]["type"] == "log":
+        assert custom["axisSoftMin"] > 0
+        assert custom["stacking"]["mode"] == "none"
+        assert not {"min", "max"} & defaults.keys(), "a bound would hide what lies beyond, and that is the worst"
+    else:
+        assert "min" in defaults, "an axis that does not begin at zero makes noise look like trouble"
 
 
 @of_panels

@@ -24,7 +24,6 @@ DEMOS = (Replica("article"), Replica("small-kv", ("--preset", "tiny-kv", "--seed
 MAY_BE_ABSENT = {
     "gpu_memory_used_bytes": "there is no GPU here",
     "gpu_memory_free_bytes": "there is no GPU here",
-    "lagged_gaps_total": "appears with the first gap that the relay itself lengthened",
     "prefill_cost_seconds_per_token": "appears when enough steps have been seen to learn it",
     "prefill_cost_fit_ratio": "appears when enough steps have been seen to learn it",
     "baseline_step_seconds": "appears when enough steps have been seen to learn it",

@@ -39,6 +39,7 @@ from prefillwatch.observer.procfs import read_process
 from prefillwatch.observer.publish import Publisher
 from prefillwatch.observer.state import relay_now, streams_now
 from prefillwatch.observer.taps import TapReader
+from prefillwatch.observer.told_steps import ToldSteps
 from prefillwatch.observer_settings import READY_LINE, Control, ObserverSettings, Restarts, decode_control
 from prefillwatch.wire.tap import MAX_PACKET_BYTES, End, Finish
 
@@ -82,6 +83,7 @@ class Observer:
             clock=clock,
         )
         self.engine_steps = EngineSteps(analysis.windows_s)
+        self._told = ToldSteps(self.ledger.timeline)
         self._link = EngineLink(settings.engine_socket, self._engine_step)
         self._gpus: dict[str, GpuMemory] = {}
         self.registry.gauge(table.BUILD_INFO).set((__version__,), 1.0)
@@ -108,11 +110,15 @@ class Observer:
 
     def beat(self) -> None:
         """Work through what was read."""
-        self.ledger.advance(self._clock())
+        self._advance(self._clock())
         self.taps.release_over()
         for number, label in self.names.take_retired():
             self.ledger.forget_model(number)
             self.registry.forget("model", label)
+
+    def _advance(self, now_ns: int) -> None:
+        self._told.tell(now_ns)
+        self.ledger.advance(now_ns)
 
     def _exchange_ended(self, exchange: Exchange, end: End) -> None:
         if end.finish is Finish.UPSTREAM_UNREACHABLE:
@@ -133,13 +139,15 @@ class Observer:
         """Its health was checked."""
 
     def _engine_step(self, link: int, report: StepReport) -> None:
-        self.engine_steps.take(link, report, self._clock())
+        now_ns = self._clock()
+        self.engine_steps.take(link, report, now_ns)
+        self._told.add(report, now_ns)
 
     # --- What the admin server shows ---
 
     def snapshot(self) -> Snapshot:
         now_ns = self._clock()
-        self.ledger.advance(now_ns)
+        self._advance(now_ns)
         self._gauges.refresh(now_ns)
         engine_gauges.publish_upstream(self.registry, self._poller.snapshot())
         engine_gauges.publish_gpus(self.registry, self._gpus)

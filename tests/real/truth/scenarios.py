@@ -1,0 +1,120 @@
+"""The scenarios of the suite: prompts that freeze others, and faults that must not be blamed on prompts.
+
+Those with the same flags of vLLM share one server, in the order given here: a sidecar has learned what prompts cost
+before the faults come, so that blaming them on a prompt is a real temptation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from tests.real.truth.live import Live, Scenario
+
+NO_CHUNKS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens=16384")
+FEW_BLOCKS = ("--num-gpu-blocks-override=18", "--max-model-len=2048")
+AT_ONCE = (400, 2700, 1200, 2700, 5000, 800, 2700, 3500, 300, 2700, 1800, 2700)
+
+
+async def single_prompts(live: Live) -> None:
+    for _ in range(4):
+        live.prompt(2500)
+        await asyncio.sleep(5)
+
+
+async def twelve_at_once(live: Live) -> None:
+    for tokens in AT_ONCE:
+        live.prompt(tokens)
+    await asyncio.sleep(1)
+
+
+async def short_prompts(live: Live) -> None:
+    for _ in range(60):
+        live.prompt(300)
+        await asyncio.sleep(0.25)
+
+
+async def shared_prefixes(live: Live) -> None:
+    document = live.text(5000)
+    for _ in range(6):
+        live.prompt(600, shared=("document", document))
+        await asyncio.sleep(3)
+
+
+async def unchunked(live: Live) -> None:
+    live.prompt(2500)
+    await asyncio.sleep(5)
+    for tokens in AT_ONCE[:8]:
+        live.prompt(tokens)
+    await asyncio.sleep(1)
+
+
+async def engine_stopped(live: Live) -> None:
+    for seconds in (0.6, 1.5, 2.5):
+        await live.fault("engine_stopped", live.engine.core_pid(), seconds)
+        await asyncio.sleep(3)
+
+
+async def engine_stopped_with_prompt(live: Live) -> None:
+    for seconds in (1.5, 2.5, 1.2):
+        live.prompt(300)
+        await asyncio.sleep(0.02)
+        await live.fault("engine_stopped", live.engine.core_pid(), seconds)
+        await asyncio.sleep(3)
+
+
+async def api_server_stopped(live: Live) -> None:
+    for seconds in (0.6, 1.5, 2.5):
+        await live.fault("api_server_stopped", live.engine.process.pid, seconds)
+        await asyncio.sleep(3)
+
+
+async def slow_reader(live: Live) -> None:
+    await live.slow_reader(first=1.0, pause=10.0, tokens=600)
+    await asyncio.sleep(1)
+
+
+async def buffering_hop(live: Live) -> None:
+    live.prompt(2500)  # so that a price is known
+    await asyncio.sleep(4)
+    await live.buffering(7, hold_seconds=1.3)
+    await asyncio.sleep(1.5)
+    burst = asyncio.create_task(live.buffering(9, hold_bytes=24_000))
+    await asyncio.sleep(3)
+    live.prompt(300)
+    await burst
+    await asyncio.sleep(1)
+
+
+async def few_blocks(live: Live) -> None:
+    """The victims grow until they no longer fit; meanwhile short prompts come, as they would."""
+    for _ in range(4):
+        await asyncio.sleep(4)
+        live.prompt(200)
+
+
+SCENARIOS = (
+    Scenario("single-2500", "one 2,500-token prompt every 5 s", "prefill", single_prompts),
+    Scenario("twelve-at-once", "twelve prompts of 300 to 5,000 tokens at once", "prefill", twelve_at_once),
+    Scenario("short-300", "300-token prompts, four a second", "prefill", short_prompts),
+    Scenario("shared-prefix", "5,600-token prompts of which 5,000 are cached", "prefill", shared_prefixes),
+    Scenario("engine-stopped", "the engine is stopped, no prompt in flight", "engine_pause", engine_stopped),
+    Scenario(
+        "engine-stopped-300",
+        "the engine is stopped with a 300-token prompt in flight",
+        "engine_pause",
+        engine_stopped_with_prompt,
+    ),
+    Scenario("api-server-stopped", "the API server is stopped, the engine goes on", "frontend", api_server_stopped),
+    Scenario("slow-reader", "a client takes nothing for ten seconds", "client", slow_reader),
+    Scenario("buffering-hop", "a hop before us holds bytes back", "buffering", buffering_hop, through_hop=True),
+    Scenario("few-blocks", "a KV cache too small for six streams", "preemption", few_blocks, FEW_BLOCKS, False, 600),
+    Scenario("unchunked", "long prompts, chunked prefill off", "prefill", unchunked, NO_CHUNKS),
+)
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+
+
+def chosen() -> tuple[Scenario, ...]:
+    """All, or those that PWTEST_TRUTH_SCENARIOS names (separated by commas)."""
+    names = os.environ.get("PWTEST_TRUTH_SCENARIOS", "")
+    return tuple(BY_NAME[name] for name in names.split(",")) if names else SCENARIOS

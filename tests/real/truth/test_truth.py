@@ -1,0 +1,77 @@
+"""Real vLLM behind the real sidecar: what was said of every stall, held against the engine's own step log.
+
+Each scenario is played once; its tests ask different questions about the same load. Stalls that the machine itself
+caused, by giving a process on the way no core, say nothing about verdicts and are left out of the shares; the report
+shows them.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.real.truth.figures import prefill_error
+from tests.real.truth.outcome import Outcome, table, together
+from tests.real.truth.scenarios import chosen
+from tests.real.truth.true_causes import DISCARDED
+
+LEAST_SHARE = 0.95  # of stall seconds; the aim is 0.98
+LEAST_RIGHT_NAMES = 0.9
+MOST_PREFILL_ERROR = 0.05
+FAULTS = [each.name for each in chosen() if each.cause != "prefill"]
+PREFILLS = [each.name for each in chosen() if each.cause == "prefill"]
+Outcomes = dict[str, Outcome]
+
+
+@pytest.mark.parametrize("name", [each.name for each in chosen()])
+def test_the_scenario_made_what_it_is_for(outcomes: Outcomes, name: str) -> None:
+    outcome = outcomes[name]
+    assert outcome.true_stalls[outcome.scenario.cause], f"true stalls: {dict(outcome.true_stalls)}"
+
+
+def test_the_machine_left_enough_to_judge(outcomes: Outcomes) -> None:
+    whole = together(outcomes.values())
+    discarded, all_seconds = whole.discarded, sum(whole.seconds.values())
+    assert discarded <= all_seconds / 3, f"{discarded:.1f} of {all_seconds:.1f} s were the machine's own doing"
+
+
+def test_stalls_blamed_on_prefill_were_of_prefill(outcomes: Outcomes) -> None:
+    whole = together(outcomes.values())
+    assert whole.precision >= LEAST_SHARE, table(whole)
+
+
+def test_stalls_of_prefill_were_blamed_on_it(outcomes: Outcomes) -> None:
+    whole = together(outcomes.values())
+    assert whole.recall >= LEAST_SHARE, table(whole)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_no_other_fault_is_blamed_on_prefill(outcomes: Outcomes, name: str) -> None:
+    found = outcomes[name].confusion
+    wrong = {true: s for (true, named), s in found.seconds.items() if named == "prefill" and s}
+    for cause in ("prefill", *DISCARDED):
+        wrong.pop(cause, None)
+    assert not wrong, table(found)
+
+
+@pytest.mark.parametrize("name", PREFILLS)
+def test_named_culprits_were_in_prefill_in_those_steps(outcomes: Outcomes, name: str) -> None:
+    found = outcomes[name].confusion
+    assert found.blamed > 0
+    assert found.membership >= LEAST_RIGHT_NAMES
+
+
+def test_prefill_time_is_the_engines(outcomes: Outcomes) -> None:
+    times = [outcomes[name].times for name in PREFILLS]
+    assert abs(prefill_error(times)) <= MOST_PREFILL_ERROR, times
+
+
+@pytest.mark.parametrize("name", PREFILLS)
+def test_every_first_token_has_a_prefill_time(outcomes: Outcomes, name: str) -> None:
+    times = outcomes[name].times
+    assert times.ours_count == times.requests
+
+
+@pytest.mark.parametrize("name", PREFILLS)
+def test_latency_in_the_windows_is_the_engines(outcomes: Outcomes, name: str) -> None:
+    found = outcomes[name].latencies
+    assert found
+    assert not [each for each in found if not each.agrees]

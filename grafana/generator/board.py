@@ -161,7 +161,7 @@ def _alerts() -> dashboard.AnnotationQuery:
 
 
 def _freezes(expr: str, panels: list[int]) -> dashboard.AnnotationQuery:
-    query = _marks("Freezes", expr, "rgba(255, 152, 48, 0.4)", "Freeze: {{cause}}", "cause")
+    query = _marks("Freezes", expr, "rgba(255, 152, 48, 0.3)", "Freeze: {{cause}}", "cause")
     return query.filter(dashboard.AnnotationPanelFilter().exclude(False).ids(panels))
 
 

@@ -37,7 +37,7 @@ def causes() -> Section:
         calcs=("mean",),
     )
     blame = lines(
-        "Stall seconds inflicted, by size of the culprit",
+        "Stall seconds inflicted, by prompt size (tokens)",
         "Seconds that other streams lost, by the prompt tokens of the request that cost them.",
         over_time(f"sum by (prompt_bucket) ({increase('prefill_blame_seconds_total')}) > 0", "{{prompt_bucket}}"),
         unit="s",
@@ -58,7 +58,7 @@ def causes() -> Section:
         OF_CAUSES,
     )
     culprits = ranking(
-        "Who causes it: stall seconds by prompt size",
+        "Who causes it: stall seconds by prompt size (tokens)",
         "All the time shown, by the prompt tokens of the request that inflicted them, most first.",
         now(f"sort_desc (sum by (prompt_bucket) ({in_range('prefill_blame_seconds_total')}) > 0)", "{{prompt_bucket}}"),
         "s",
@@ -86,7 +86,7 @@ def causes() -> Section:
 
 def first_tokens() -> Section:
     exact = lines(
-        "TTFT p99 by prompt size, window $window",
+        "TTFT p99 by prompt size (tokens), window $window",
         "Time to first token of one in a hundred requests is longer. Short prompts near the long ones' line "
         "wait behind them.",
         over_time(

@@ -138,7 +138,7 @@ def _replicas() -> Section:
             f"sum by ({REPLICA}) ({metric('frozen_streams')})",
         ),
         (Column("streams", "none", decimals=0), f"sum by ({REPLICA}) ({metric('decoding_streams')})"),
-        (Column("longest prompt", "short"), most("prompt_length_max_tokens", window="$window")),
+        (Column("prompt max", "short"), most("prompt_length_max_tokens", window="$window")),
         (
             Column("KV peak", "percentunit", limits.KV_USAGE, decimals=0),
             most("kv_cache_usage_max_ratio", window="$window"),
@@ -152,10 +152,10 @@ def _replicas() -> Section:
         "prompt, KV peak. Click a replica for its own dashboard.",
         columns,
         "No replica reports",
-        {"instance": Column("replica", width=190, links=(DOWN,)), "job": Column("job", width=130)},
+        {"instance": Column("replica", width=190, links=(DOWN,)), "job": Column("job", width=110)},
         sort_by="stalled",
     )
-    return Section("Which replica is worst?", (even(10, table),))
+    return Section("Which replica is worst?", (even(8, table),))
 
 
 def _who() -> Section:
@@ -189,7 +189,7 @@ def _who() -> Section:
         calcs=("mean",),
     )
     culprits = ranking(
-        "Who causes it: stall seconds by prompt size",
+        "Who causes it: stall seconds by prompt size (tokens)",
         "All replicas and all the time shown, by the prompt tokens of the request that inflicted them.",
         now(f"sort_desc (sum by (prompt_bucket) ({in_range('prefill_blame_seconds_total')}) > 0)", "{{prompt_bucket}}"),
         "s",
@@ -207,7 +207,7 @@ def _who() -> Section:
         series.OF_CAUSES,
     )
     dose = ranking(
-        "Dose and response: ITL p99 by concurrent prompt",
+        "Dose and response: ITL p99 by concurrent prompt (tokens)",
         "All replicas and all the time shown, from the histogram, by the largest other prompt in service during "
         "the gap.",
         now(
@@ -224,7 +224,7 @@ def _who() -> Section:
 
 def _load() -> Section:
     first_tokens = lines(
-        "TTFT p99 of the fleet by prompt size",
+        "TTFT p99 of the fleet by prompt size (tokens)",
         "From the histogram over all replicas. Short prompts near the long ones' line wait behind them.",
         over_time(quantile(0.99, "time_to_first_token_seconds", "prompt_bucket"), "{{prompt_bucket}}"),
         unit="s",

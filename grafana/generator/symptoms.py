@@ -83,7 +83,7 @@ def frozen_now() -> Section:
             show_names=True,
         ),
         answer(
-            "Worst prompt size",
+            "Worst prompt size (tokens)",
             "Size in tokens of the prompts that inflicted the most stall seconds on others in the time shown.",
             now(
                 f"topk (1, sum by (prompt_bucket) ({in_range('prefill_blame_seconds_total')}) > 0)", "{{prompt_bucket}}"
@@ -218,7 +218,7 @@ def dose_and_response() -> Section:
         empty,
     )
     over = lines(
-        "ITL p99 by concurrent prompt",
+        "ITL p99 by concurrent prompt (tokens)",
         "By the largest other prompt in service during the gap, in tokens. A fan that opens with size is "
         "prefill interference.",
         over_time(quantile(0.99, "inter_token_latency_seconds", "concurrent_prompt"), "{{concurrent_prompt}}"),
@@ -232,7 +232,7 @@ def dose_and_response() -> Section:
         series=OF_SIZES,
     )
     whole = ranking(
-        "Dose and response: ITL p99 by concurrent prompt",
+        "Dose and response: ITL p99 by concurrent prompt (tokens)",
         "The same over all the time shown, longest gaps first: how much longer a gap is while a prompt of that "
         "size is read.",
         now(

@@ -19,7 +19,7 @@ from grafana.render.draw import bundle, draw
 from grafana.render.model import Frame, load_all
 from grafana.render.stage import ROOT, SCRAPE_EVERY_S, Replica, on_stage
 
-SHOWN_SECONDS = 240
+SHOWN_SECONDS = 150
 FLEET = (
     Replica("vllm-0"),
     Replica("vllm-1-unchunked", ("--no-enable-chunked-prefill", "--seed", "2")),

@@ -65,7 +65,7 @@ def draw(captured: Mapping[str, Any], script: Path, folder: Path) -> list[Path]:
 
 
 def _bottom(panels: Sequence[Mapping[str, Any]]) -> int:
-    return max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
+    return max(int(panel["gridPos"]["y"] + panel["gridPos"]["h"]) for panel in panels)
 
 
 def _shoot(data: Mapping[str, Any], script: Path, picture: Path, height: int) -> None:

@@ -43,7 +43,7 @@ def _of_node(node: object, inside: str | None, instant: bool) -> Iterator[str]:
         yield from _of_aggregation(node)
     elif isinstance(node, promql_parser.Call) and node.func.name == "histogram_quantile":
         argument = node.args[1]
-        if not (isinstance(argument, promql_parser.AggregateExpr) and "le" in argument.modifier.labels):
+        if not isinstance(argument, promql_parser.AggregateExpr) or "le" not in _kept_labels(argument):
             yield "histogram_quantile without a sum by (le)"
 
 
@@ -81,9 +81,13 @@ def _of_range(node: promql_parser.MatrixSelector, inside: str | None, instant: b
 
 def _of_aggregation(node: promql_parser.AggregateExpr) -> Iterator[str]:
     known = SCRAPE_LABELS | {label for spec in TABLE for label in spec.label_names}
-    for label in node.modifier.labels if node.modifier else ():
+    for label in _kept_labels(node):
         if label not in known:
             yield f"no metric has the label {label}"
+
+
+def _kept_labels(node: promql_parser.AggregateExpr) -> list[str]:
+    return list(node.modifier.labels) if node.modifier else []
 
 
 def _metric(name: str) -> tuple[Spec | None, str]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from grafana.generator.board import ALERTS
 from grafana.render.model import FOLDER, load_all, panels
 from tests.grafana.promql import problems
 
@@ -86,10 +85,13 @@ def test_annotations_are_valid_queries(dashboard: dict[str, Any]) -> None:
     assert problems(marks["Alerts"]["target"]["expr"], instant=False) == ["the exporter has no metric ALERTS"]
 
 
-def test_alerts_that_are_marked_exist() -> None:
+@of_dashboards
+def test_alerts_that_are_marked_exist(dashboard: dict[str, Any]) -> None:
     files = [yaml.safe_load(path.read_text()) for path in (FOLDER.parents[1] / "alerts" / "rules").glob("*.yml")]
     alerts = [rule["alert"] for file in files for group in file["groups"] for rule in group["rules"] if "alert" in rule]
-    for pattern in ALERTS.split("|"):
+    (marks,) = (mark for mark in dashboard["annotations"]["list"] if mark["name"] == "Alerts")
+    (patterns,) = re.findall(r'alertname=~"(.*?)"', marks["target"]["expr"])
+    for pattern in patterns.split("|"):
         assert any(re.fullmatch(pattern, alert) for alert in alerts), pattern
 
 
@@ -195,6 +197,7 @@ OF_MODEL = f'{SOUND}, model=~"$model"'
             f"histogram_quantile(0.99, rate(prefillwatch_step_seconds_bucket{{{OF_MODEL}}}[$__rate_interval]))",
             "by (le)",
         ),
+        (f"histogram_quantile(0.99, sum (rate(prefillwatch_step_seconds_bucket{{{OF_MODEL}}}[1m])))", "by (le)"),
         (f"sum by (engin) (prefillwatch_kv_cache_usage_ratio{{{SOUND}}})", "no metric has the label"),
     ],
 )

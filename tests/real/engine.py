@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -88,6 +89,7 @@ class Engine:
             stdout=self.log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=end_with_parent,
         )
         try:
             self.wait_until_healthy()
@@ -135,6 +137,12 @@ class Engine:
         signal_group(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.log.close()
+
+
+def end_with_parent() -> None:
+    """In a child before it becomes another program: the kernel ends it when we die, even if we are killed."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 def is_healthy(url: str) -> bool:

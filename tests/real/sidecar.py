@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.real.engine import ROOT, free_port
+from tests.real.engine import ROOT, end_with_parent, free_port
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -54,7 +54,7 @@ class Sidecar:
         env = os.environ | self.environment | {"PYTHONPATH": str(ROOT / "exporter")}
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                words, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True
+                words, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True, preexec_fn=end_with_parent
             )
         try:
             if self.wait:

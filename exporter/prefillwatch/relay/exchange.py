@@ -50,7 +50,7 @@ class Exchange:
     """See the module. The client's connection outlives it, the upstream's may."""
 
     __slots__ = (
-        "_add_key", "_add_payload", "_add_time", "_answer", "_data_key", "_dial", "_ending", "_head",
+        "_add_record", "_answer", "_data_key", "_dial", "_ending", "_head",
         "_head_searched", "_observed", "_paused", "_recv", "_repeatable", "_send", "_sending", "_tapped_body",
         "_told_request", "_told_response", "_upstream", "client", "done", "is_answering", "last_read_ns",
         "received_ns", "relay", "request", "stream",
@@ -79,9 +79,8 @@ class Exchange:
         self._answer: Answer | None = None
         self._paused = False
         self._ending = False  # upstream's end was announced; it will not be again, so reading goes on up to it
-        tap = relay.tap
         self._data_key = self.stream << 8 | Kind.DATA
-        self._add_time, self._add_key, self._add_payload = tap.times.append, tap.keys.append, tap.payloads.append
+        self._add_record = relay.tap.add_record
         self._send = client.send
         self._recv: Any = None
 
@@ -165,12 +164,17 @@ class Exchange:
     # -----------------------------------------------------------------------------------------------------------------
 
     def _on_token(self, events: int) -> None:
-        """The hot path: an event of upstream's socket while chunks of an observed answer stream through."""
+        """The hot path: an event of upstream's socket while chunks of an observed answer stream through.
+
+        What a slot holds is fetched before it is called: calling it in one expression takes a look-up as for a method,
+        which the interpreter cannot speed up for slots.
+        """
         if events != QUIET:
             self._on_upstream(events)
             return
+        recv, send = self._recv, self._send
         try:
-            data = self._recv(_TOKEN_READ)
+            data = recv(_TOKEN_READ)
         except OSError as error:
             self._read_failed(error)
             return
@@ -182,15 +186,16 @@ class Exchange:
             self._received(data, now, more=size == _TOKEN_READ)
             return
         try:
-            sent = self._send(data)
+            sent = send(data)
         except BlockingIOError:
             sent = 0
         except OSError:
             self.client.gone()
             return
-        self._add_time(now)
-        self._add_key(self._data_key)
-        self._add_payload(data[start:-2])
+        add_time, add_key, add_payload = self._add_record
+        add_time(now)
+        add_key(self._data_key)
+        add_payload(data[start:-2])
         if sent != size:
             self.client.hold(data, sent)
             self._pause()

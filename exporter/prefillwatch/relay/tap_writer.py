@@ -24,15 +24,16 @@ _LAST_WAIT_S: Final = 0.5
 class TapWriter:
     """Records of one relay process on their way out.
 
-    The hot path appends to ``times``, ``keys`` and ``payloads`` itself; `keep_ticking` must hold meanwhile, so that
-    the records leave within 20 ms.
+    For the hot path, ``add_record`` holds what appends a time, a key (stream id << 8 | kind) and a payload; calling all
+    three adds a record. `keep_ticking` must hold meanwhile, so that the records leave within 20 ms.
     """
 
     def __init__(self, reactor: Reactor, fd: int, relay: int) -> None:
         self.lag = LagHistogram()
         self._reactor = reactor
         self._builder = PacketBuilder(relay, _new_epoch())
-        self.times, self.keys, self.payloads = self._builder.columns
+        times, keys, payloads = self._builder.columns
+        self.add_record = (times.append, keys.append, payloads.append)
         self._socket = _packet_socket(fd) if fd >= 0 else None
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0

@@ -18,6 +18,7 @@ packets this relay process has dropped so far. Stream id 0 belongs to the relay 
 from __future__ import annotations
 
 import enum
+import itertools
 import struct
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar
@@ -173,43 +174,29 @@ class PacketBuilder:
 
     def take(self) -> bytes:
         """The packet of all records since the last call, numbered."""
-        packet = self._pack(self._times, self._keys, self._payloads)
+        packet = self._pack(self._times, self._keys, self._payloads, list(map(len, self._payloads)))
         self._clear()
         return packet
 
     def take_all(self) -> list[bytes]:
         """All records since the last call in as many packets as they need; none without records."""
         times, keys, payloads = self.columns
-        packets = []
-        start = 0
-        for end in self._cuts():
-            packets.append(self._pack(times[start:end], keys[start:end], payloads[start:end]))
-            start = end
+        lengths = list(map(len, payloads))
+        if _HEADER.size + _RECORD_BYTES * len(lengths) + sum(lengths) <= MAX_PACKET_BYTES:
+            packets = [self._pack(times, keys, payloads, lengths)] if lengths else []
+        else:
+            parts = itertools.pairwise(_cuts(lengths))
+            packets = [self._pack(times[a:b], keys[a:b], payloads[a:b], lengths[a:b]) for a, b in parts]
         self._clear()
         return packets
 
-    def _cuts(self) -> list[int]:
-        """Where one packet ends and the next begins; the last is the number of records."""
-        payloads = self._payloads
-        count = len(payloads)
-        if _HEADER.size + _RECORD_BYTES * count + sum(map(len, payloads)) <= MAX_PACKET_BYTES:
-            return [count] if count else []
-        cuts = []
-        size = _HEADER.size
-        for index, payload in enumerate(payloads):
-            size += _RECORD_BYTES + len(payload)
-            if size > MAX_PACKET_BYTES:
-                cuts.append(index)
-                size = _HEADER.size + _RECORD_BYTES + len(payload)
-        return [*cuts, count]
-
-    def _pack(self, times: list[int], keys: list[int], payloads: list[bytes]) -> bytes:
+    def _pack(self, times: list[int], keys: list[int], payloads: list[bytes], lengths: list[int]) -> bytes:
         count = len(times)
         self.sequence += 1
         return b"".join(
             (
                 _HEADER.pack(MAGIC, self.epoch, self.sequence, self.dropped, count, self.relay),
-                struct.pack(f"<{count}Q{count}Q{count}I", *times, *keys, *map(len, payloads)),
+                struct.pack(f"<{count}Q{count}Q{count}I", *times, *keys, *lengths),
                 *payloads,
             )
         )
@@ -219,6 +206,18 @@ class PacketBuilder:
         self._keys.clear()
         self._payloads.clear()
         self._size = _HEADER.size
+
+
+def _cuts(lengths: list[int]) -> list[int]:
+    """Between which records packets begin and end, so that each has room for its records."""
+    cuts = [0]
+    size = _HEADER.size
+    for index, length in enumerate(lengths):
+        size += _RECORD_BYTES + length
+        if size > MAX_PACKET_BYTES:
+            cuts.append(index)
+            size = _HEADER.size + _RECORD_BYTES + length
+    return [*cuts, len(lengths)]
 
 
 def pieces(data: bytes) -> Iterator[tuple[bool, bytes]]:

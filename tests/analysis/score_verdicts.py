@@ -21,6 +21,7 @@ from tests.analysis.score_timeline import Stall as TrueStall
 from tests.analysis.score_timeline import agreement, stalls_of
 from tests.analysis.timeline_truth import MS, Seen, from_recording
 from tests.observer.script import DONE, Observed, Relay, chunk, ns, usage
+from tests.scenarios.playbook import text_of
 
 from prefillwatch.analysis.delays import Stall
 from prefillwatch.analysis.witness import EnginePage
@@ -95,7 +96,9 @@ class Teller:
         self.kinds = {"request": self.request, "read": self.read, "end": self.end, "gauges": self.gauges}
 
     def request(self, at: float, line: dict[str, Any]) -> None:
-        text = "x" * line["prompt_chars"]
+        shared = line["shared_prefix"] or {"name": "", "chars": 0}
+        own = line["prompt_chars"] - shared["chars"]
+        text = text_of(shared["name"], shared["chars"]) + text_of(line["id"], own)
         chat = line["endpoint"].rpartition("/")[2] == "completions" and "chat" in line["endpoint"]
         body: dict[str, Any] = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
         path = PATHS["chat_completions" if chat else "completions"]

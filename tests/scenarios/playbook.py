@@ -46,6 +46,11 @@ def slow(since: float, until: float, *gaps: float) -> list[tuple[float, float]]:
     return freezes
 
 
+def text_of(name: str, chars: int) -> str:
+    """A text that begins like no other."""
+    return (f"{name} " * (chars // (len(name) + 1) + 1))[:chars]
+
+
 @dataclass
 class Prompt:
     """A request of the scene."""
@@ -114,7 +119,7 @@ class Scene:
         """A request is sent; its size is known from its text until usage tells it."""
         prompt = Prompt(self, at, tokens)
         name = name or f"request-{next(self._names)}"
-        content: Any = "x" * (CHARS_PER_TOKEN * tokens)
+        content: Any = text_of(name, CHARS_PER_TOKEN * tokens)
         if media:
             picture = {"type": "image_url", "image_url": {"url": "http://pictures/1.png"}}
             content = [{"type": "text", "text": content}, picture]

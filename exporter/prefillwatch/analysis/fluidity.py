@@ -38,6 +38,12 @@ class Fluidity:
             self._slack = grown
         self._slack[slot] = 0
 
+    def left(self, slot: int, silent_ns: int) -> tuple[int, int]:
+        """The client left after so long a silence: the deadlines that came due in it, all of them missed."""
+        late_by = silent_ns - int(self._slack[slot]) - self._target_ns
+        missed = late_by // self._target_ns + 1 if late_by > 0 else 0
+        return missed, missed
+
     def gaps(self, slots: IntArray, gaps_ns: IntArray, tokens: IntArray) -> tuple[IntArray, IntArray]:
         """Deadlines and misses of each gap. Gaps of one slot must stand next to each other, in order of time."""
         deadlines = tokens.copy()

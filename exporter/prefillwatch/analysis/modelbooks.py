@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from prefillwatch.analysis.concurrency import ConcurrencyMeter
 from prefillwatch.analysis.correlation import GapPromptCorrelation
+from prefillwatch.analysis.costmodel import StepModel
 from prefillwatch.analysis.prompts import prompt_length_windows
 from prefillwatch.analysis.windows import SlidingWindows
 
@@ -21,7 +22,17 @@ class ModelBooks:
     """Gaps in three populations (all, prefill: a prompt was in service meanwhile, clear), TTFT by prompt bucket, prompt
     lengths, and throughput by concurrency."""
 
-    __slots__ = ("all_gaps", "clear_gaps", "concurrency", "correlation", "prefill_gaps", "prompts", "ttft", "windows_s")
+    __slots__ = (
+        "all_gaps",
+        "clear_gaps",
+        "concurrency",
+        "correlation",
+        "prefill_gaps",
+        "prompts",
+        "steps",
+        "ttft",
+        "windows_s",
+    )
 
     def __init__(self, windows_s: tuple[int, ...], buckets: int) -> None:
         self.windows_s = windows_s
@@ -32,6 +43,7 @@ class ModelBooks:
         self.prompts = prompt_length_windows(windows_s)
         self.correlation = GapPromptCorrelation(max(windows_s))
         self.concurrency = ConcurrencyMeter()
+        self.steps = StepModel()
 
     def judged(self, seconds: FloatArray, in_service: FloatArray, now_ns: int) -> None:
         """Gaps whose population is known: ``in_service`` is the largest prompt in service during each, 0 for none."""

@@ -15,6 +15,7 @@ from prefillwatch.analysis.windows import SlidingWindows
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
 from prefillwatch.export.spec import Spec, window_name
+from prefillwatch.observer.advice import publish_cost_models
 
 Values = dict[Labels, float | None]
 
@@ -36,6 +37,7 @@ class Gauges:
         self._open_gaps(now_ns)
         self._correlation(models, now_ns)
         self._concurrency(models, now_ns)
+        publish_cost_models(self._registry, self._ledger, self._names)
 
     def _set(self, spec: Spec, values: Values) -> None:
         self._registry.gauge(spec).replace(values)

@@ -26,6 +26,7 @@ from tests.real.record_workload import WORDS
 from tests.real.sidecar import Metrics, Sidecar
 
 from prefillwatch.engine.plugin.histograms import prefill_bucket
+from prefillwatch.export.bounds import STEP_BUCKETS
 
 STEP = "prefillwatch_engine_step_seconds"
 GAP = "prefillwatch_engine_inter_token_latency_seconds"
@@ -179,6 +180,12 @@ def test_no_series_of_creation_times(engine: Engine) -> None:
 # --- With a sidecar ---
 
 
+def by_tokens(page: Metrics, name: str) -> dict[str, float]:
+    """Steps that carried prompts, by how much."""
+    counts = {bucket: page.total(name, step_prefill_tokens=bucket) for bucket in STEP_BUCKETS[1:]}
+    return {bucket: count for bucket, count in counts.items() if count}
+
+
 def sidecar_at(engine: Engine, socket: Path, folder: Path) -> Sidecar:
     return Sidecar(folder / "serve.log", ("serve", f"--upstream={engine.url}", f"--engine-socket={socket}"))
 
@@ -192,6 +199,9 @@ def test_a_sidecar_hears_of_every_step_and_takes_gaps_apart(engine: Engine, sock
         steps = settled(engine.url).since(before).total(f"{STEP}_count")
         name = "prefillwatch_engine_link_steps_total"
         wait_for(lambda: sidecar.metrics().since(told).total(name) == steps, "steps are missing")
+        theirs = by_tokens(settled(engine.url).since(before), f"{STEP}_count")
+        ours = "prefillwatch_step_seconds_count"
+        wait_for(lambda: by_tokens(sidecar.metrics().since(told), ours) == theirs, "our timeline has other steps")
         page = sidecar.metrics()
         assert page.since(told).total("prefillwatch_engine_link_dropped_total") == 0
         parts = "prefillwatch_inter_token_latency_part_p99_seconds"

@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,11 +73,11 @@ def _waited(paths: Mapping[str, Path]) -> Iterator[tuple[str, int]]:
 
 
 class CoreWaits:
-    """Answers from the samples."""
+    """Answers from the lines of a recording."""
 
-    def __init__(self, samples: list[Sample]) -> None:
-        self._times = [at_ns for at_ns, _ in samples]
-        self._waited = [waited for _, waited in samples]
+    def __init__(self, lines: Sequence[dict[str, Any]]) -> None:
+        self._times: list[int] = [line["at"] for line in lines]
+        self._waited: list[dict[str, int]] = [line["waited"] for line in lines]
 
     def longest_ns(self, start_ns: int, end_ns: int, roles: Collection[str]) -> int:
         """The longest that one of them waited between two times; samples around these are taken whole."""

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+from tests.real.truth.cores import DELIVERY_ROLES
 from tests.real.truth.said import Said
 from tests.real.truth.true_causes import Truth
 
@@ -19,12 +20,14 @@ RELATIVE, ABSOLUTE_SECONDS, POINTS = 0.02, 0.001, 0.005
 _BEAT_NS = 150_000_000
 #: Fewer gaps than this have no 99th percentile to speak of.
 FEWEST_GAPS = 300
+MOST_WAITED = 0.03
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
     """A quantile in a sliding window at `at` seconds: ours, and those of the engine's gaps from half a percentile point
-    below to half a point above."""
+    below to half a point above; that of the client's reads. `waited`: share of the window in which somebody on the way
+    of the tokens waited for a core."""
 
     at: float
     window: str
@@ -34,6 +37,13 @@ class Latency:
     engine: float
     high: float
     client: float
+    waited: float
+
+    @property
+    def undisturbed(self) -> bool:
+        """Whether all who hand tokens on got a core when they needed one; otherwise gaps on the wire are not the
+        engine's, and need not be."""
+        return self.waited <= MOST_WAITED
 
     @property
     def agrees(self) -> bool:
@@ -66,6 +76,7 @@ def latencies(truth: Truth, before: Sequence[Truth], said: Said) -> Iterator[Lat
     truths = [*before, truth]
     engine = sorted(pair for each in truths for pair in _engine_gaps(each))
     client = sorted(pair for each in truths for pair in _client_gaps(each))
+    waits = [(each.header["started_monotonic_ns"], each.cores()) for each in truths]
     offset = truth.header["started_monotonic_ns"]
     for at_ns, page in said.scrapes:
         for window, seconds in WINDOWS.items():
@@ -74,12 +85,14 @@ def latencies(truth: Truth, before: Sequence[Truth], said: Said) -> Iterator[Lat
             if len(theirs) < FEWEST_GAPS:
                 continue
             clients = _between(client, since_ns, until_ns)
+            waited_ns = sum(w.longest_ns(since_ns - o, at_ns - o, DELIVERY_ROLES) for o, w in waits)
+            waited = waited_ns / (at_ns - since_ns)
             for name, rank in RANKS.items():
                 found = page.matching(f"prefillwatch_inter_token_latency_{name}_seconds", _labels(window))
                 if found:
                     low, middle, high = (quantile(theirs, rank + points) for points in (-POINTS, 0.0, POINTS))
                     at = (at_ns - offset) / SECOND
-                    yield Latency(at, window, name, found[0], low, middle, high, quantile(clients, rank))
+                    yield Latency(at, window, name, found[0], low, middle, high, quantile(clients, rank), waited)
 
 
 def _engine_gaps(truth: Truth) -> Iterator[tuple[int, float]]:

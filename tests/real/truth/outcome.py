@@ -29,6 +29,9 @@ ROWS = (
 COLUMNS = ("prefill", "preemption", "frontend", "buffering", "client", "engine_pause", "unattributed", UNSEEN)
 
 
+MOST_SHOWN = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     scenario: Scenario
@@ -142,9 +145,13 @@ def _times_text(times: Times) -> str:
 
 
 def _latency_lines(found: list[Latency]) -> Iterator[str]:
-    apart = [each for each in found if not each.agrees]
-    yield f"latency: {len(found) - len(apart)} of {len(found)} quantiles of windows are the engine's"
-    for each in apart:
+    clean = [each for each in found if each.undisturbed]
+    apart = [each for each in clean if not each.agrees]
+    yield (
+        f"latency: {len(found)} quantiles of windows, {len(clean)} of them undisturbed, {len(apart)} of these not the"
+        f" engine's; of the others {sum(not each.agrees for each in found) - len(apart)} are not"
+    )
+    for each in apart[:MOST_SHOWN]:
         yield (
             f"    {each.name} {each.window} at {each.at:.1f} s: ours {each.ours * 1e3:.1f} ms, engine"
             f" {each.engine * 1e3:.1f} ({each.low * 1e3:.1f} to {each.high * 1e3:.1f}), client {each.client * 1e3:.1f}"

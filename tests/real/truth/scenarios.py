@@ -70,7 +70,7 @@ async def api_server_stopped(live: Live) -> None:
 
 
 async def slow_reader(live: Live) -> None:
-    await live.slow_reader(first=1.0, pause=10.0, tokens=600)
+    await live.slow_reader(first=1.0, pause=12.0, tokens=1000)
     await asyncio.sleep(1)
 
 
@@ -106,7 +106,7 @@ SCENARIOS = (
         engine_stopped_with_prompt,
     ),
     Scenario("api-server-stopped", "the API server is stopped, the engine goes on", "frontend", api_server_stopped),
-    Scenario("slow-reader", "a client takes nothing for ten seconds", "client", slow_reader),
+    Scenario("slow-reader", "a client takes nothing for twelve seconds", "client", slow_reader),
     Scenario("buffering-hop", "a hop before us holds bytes back", "buffering", buffering_hop, through_hop=True),
     Scenario("few-blocks", "a KV cache too small for six streams", "preemption", few_blocks, FEW_BLOCKS, False, 600),
     Scenario("unchunked", "long prompts, chunked prefill off", "prefill", unchunked, NO_CHUNKS),

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from tests.real.client import request_bytes
 
 #: The kernel takes two to four megabytes on the way to a client on the same machine that does not read, because it
-#: counts in segments, and these are large there. Small ones make it 50 KiB.
-_SEGMENT_BYTES, _BUFFER_BYTES = 536, 4096
+#: counts in segments, and these are large there. Small ones make it a hundredth of that.
+_SEGMENT_BYTES, _BUFFER_BYTES = 536, 2048
 #: And that is soon made by so many choices.
-CHOICES = 4
+CHOICES = 8
 
 
 @dataclass

@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.analysis.score_timeline import Stall as EngineStall
 from tests.analysis.score_timeline import stalls_of
-from tests.analysis.timeline_truth import MS, Seen, from_recording
+from tests.analysis.timeline_truth import MS, Seen, TrueStep, from_recording
 from tests.real.truth.cores import DELIVERY_ROLES, ENGINE_ROLES, CoreWaits
 
 #: The engine went on and so did its API server, yet the client read late: something on this machine held it up.
@@ -63,6 +63,9 @@ class Truth:
     def kind(self, name: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["kind"] == name]
 
+    def cores(self) -> CoreWaits:
+        return CoreWaits(self.kind("cores"))
+
 
 def read_truth(recording: Path) -> Truth:
     with gzip.open(recording, "rt", encoding="utf-8") as file:
@@ -99,7 +102,7 @@ class _Judge:
         self.seen = truth.seen
         self.faults = [(line["at"], line["until"], BY_FAULT[line["what"]]) for line in truth.kind("fault")]
         self.late = [(line["at"], line["until"]) for line in truth.kind("late")]
-        self.cores = CoreWaits([(line["at"], line["waited"]) for line in truth.kind("cores")])
+        self.cores = truth.cores()
         self.taken_in = [line["at"] for line in truth.kind("iteration")]
         self.preempted: dict[str, list[int]] = defaultdict(list)
         for line in truth.kind("step"):
@@ -144,13 +147,13 @@ class _Judge:
         steps = self._steps(stall)
         return max((step.end_ns - step.start_ns for step in steps), default=0)
 
-    def _steps(self, stall: EngineStall) -> list[Any]:
+    def _steps(self, stall: EngineStall) -> list[TrueStep]:
         return [step for step in self.seen.steps if stall.start_ns < step.end_ns and step.start_ns < stall.end_ns]
 
     def _recomputed(self, stall: EngineStall) -> bool:
         # A step that ends with the gap is delivered within it; what was thrown out may have been so just before.
         out = any(stall.start_ns - 50 * MS < at_ns < stall.end_ns for at_ns in self.preempted[stall.rid])
-        return out or any(bool(step.recomputed) for step in self._steps(stall))
+        return out or sum(step.recomputed for step in self._steps(stall)) > 0
 
     def _taken_in_late(self, start_ns: int, end_ns: int) -> bool:
         """Whether the API server took in no step for half of the gap."""

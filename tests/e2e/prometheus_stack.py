@@ -128,6 +128,7 @@ class Stack:
     def _prometheus_config(self, targets: dict[str, list[str]], manager: int, scale: float) -> Path:
         config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
         config = scaled(config, scale)
+        config["global"]["scrape_timeout"] = config["global"]["scrape_interval"]  # all the patience there is
         config["rule_files"] = [str(self.folder / "rules" / "*.yml")]
         config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{manager}"]
         for job in config["scrape_configs"]:

@@ -47,7 +47,10 @@ def paste_document(url: str, tokens: int, model: str = "sim-4b") -> Answer:
 
 @contextlib.contextmanager
 def slow_reader(url: str, tokens: int, model: str = "sim-4b") -> Iterator[None]:
-    """A client that asks for many answers at once and reads none of them, so that whoever writes to it is held up."""
+    """A client that reads a long answer in sips, so that whoever writes to it is held up.
+
+    Small segments keep the kernel's buffer small at the other end too: on loopback it would take megabytes.
+    """
     address = urlsplit(url)
     body = {
         "model": model,
@@ -58,8 +61,22 @@ def slow_reader(url: str, tokens: int, model: str = "sim-4b") -> Iterator[None]:
     }
     payload = json.dumps(body).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(payload)}\r\n"
+    enough = threading.Event()
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
         connection.connect((address.hostname, address.port))
         connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + payload)
-        yield
+        thread = threading.Thread(target=_sip, args=(connection, enough), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            enough.set()
+            thread.join(JOIN_S)
+
+
+def _sip(connection: socket.socket, enough: threading.Event) -> None:
+    while not enough.wait(1.5):
+        with contextlib.suppress(BlockingIOError):
+            connection.recv(4000, socket.MSG_DONTWAIT)

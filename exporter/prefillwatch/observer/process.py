@@ -28,7 +28,7 @@ from prefillwatch.export import table
 from prefillwatch.export.admin import create_app, serve_admin
 from prefillwatch.export.landing import landing_page
 from prefillwatch.export.registry import Registry, Snapshot
-from prefillwatch.observer import engine_gauges, own_gauges
+from prefillwatch.observer import engine_gauges, engine_ids, own_gauges
 from prefillwatch.observer.engine_link import EngineLink
 from prefillwatch.observer.engine_steps import EngineSteps
 from prefillwatch.observer.exchange import Exchange
@@ -142,6 +142,10 @@ class Observer:
         now_ns = self._clock()
         self.engine_steps.take(link, report, now_ns)
         self._told.add(report, now_ns)
+        for finished in report.finished:
+            request = engine_ids.find(self.ledger.requests.values(), finished.request_id)
+            if request is not None:
+                self.ledger.timeline.engine_prefill(request.rid, round(finished.prefill_s * NS))
 
     # --- What the admin server shows ---
 

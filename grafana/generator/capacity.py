@@ -91,7 +91,6 @@ def traffic() -> Section:
         empty=NO_REQUESTS,
         log=True,
         joined=True,
-        low=10,
         series={"median": Style(CLEAR), "p99": Style(PREFILL), "longest of the window": Style(BAD)},
     )
     tokens = lines(

@@ -34,7 +34,7 @@ def causes() -> Section:
         low=0,
         series=OF_CAUSES,
         stacked=True,
-        calcs=("mean",),
+        bars=True,
     )
     blame = lines(
         "Stall seconds inflicted, by prompt size (tokens)",
@@ -79,7 +79,8 @@ def causes() -> Section:
             **{f"freeze: {cause}": Style(color) for cause, color in CAUSES.items()},
             **{f"wait: {cause}": Style(color, dashed=True) for cause, color in CAUSES.items()},
         },
-        calcs=("mean",),
+        stacked=True,
+        bars=True,
     )
     return Section("Who causes it, and who suffers?", (even(8, share, blame), even(8, culprits, totals, incidents)))
 
@@ -95,8 +96,6 @@ def first_tokens() -> Section:
         unit="s",
         empty=NO_REQUESTS,
         log=True,
-        low=0.01,
-        high=10,
         limit=AT_TTFT_TARGET,
         series=OF_SIZES,
     )
@@ -122,8 +121,6 @@ def first_tokens() -> Section:
             empty=NO_REQUESTS,
             log=True,
             joined=True,
-            low=0.01,
-            high=10,
             series=OF_SIZES,
         )
         for what, name, text in (

@@ -171,8 +171,6 @@ def _who() -> Section:
         unit="s",
         empty="No gaps during a prefill",
         log=True,
-        low=0.01,
-        high=10,
         limit=series.AT_ITL_TARGET,
     )
     stalled = lines(
@@ -231,8 +229,6 @@ def _load() -> Section:
         empty="No requests",
         log=True,
         joined=True,
-        low=0.01,
-        high=10,
         limit=series.AT_TTFT_TARGET,
         series=series.OF_SIZES,
     )

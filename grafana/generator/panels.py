@@ -149,8 +149,7 @@ def lines(
 ) -> timeseries.Panel:
     """Lines, stacked areas or bars over time.
 
-    ``limit`` draws its steps as dashed lines. ``low`` and ``high`` bound a linear axis; one by powers of ten begins and
-    ends there but gives way to values beyond. ``joined`` is for quantiles of what happens now and then: points less
+    ``limit`` draws its steps as dashed lines. ``joined`` is for quantiles of what happens now and then: points less
     than JOINED_MS apart are one line.
     """
     panel = timeseries.Panel()
@@ -168,7 +167,10 @@ def lines(
     panel.scale_distribution(
         scale.type(cm.ScaleDistribution.LOG).log(10) if log else scale.type(cm.ScaleDistribution.LINEAR)
     )
-    _bound(panel, low, high, log)
+    if low is not None:
+        panel.min(low)
+    if high is not None:
+        panel.max(high)
     panel.legend(_legend(calcs))
     panel.tooltip(common.VizTooltipOptions().mode(cm.TooltipDisplayMode.MULTI).sort(cm.SortOrder.DESCENDING))
     _style(panel, series)
@@ -255,14 +257,6 @@ def _described(text: str, queries: Sequence[Query]) -> str:
 def _style(panel: PanelBuilder, series: Mapping[str, Style] | None) -> None:
     for name, style in (series or {}).items():
         panel.with_override(dm.MatcherConfig(id_val="byName", options=name), style.properties())
-
-
-def _bound(panel: timeseries.Panel, low: float | None, high: float | None, log: bool) -> None:
-    at_least, at_most = (panel.axis_soft_min, panel.axis_soft_max) if log else (panel.min, panel.max)
-    if low is not None:
-        at_least(low)
-    if high is not None:
-        at_most(high)
 
 
 def _properties(found: Sequence[tuple[str, Any]]) -> list[dm.DynamicConfigValue]:

@@ -20,6 +20,9 @@ from grafana.generator.series import (
 
 from prefillwatch.export.table import WINDOW as WINDOWS
 
+# One scale for median, p99 and longest gap, so that one sees which of them moves; wide enough to hide nothing.
+SHORTEST_S, LONGEST_S = 0.001, 100
+
 
 def frozen_now() -> Section:
     stats = even(
@@ -109,7 +112,7 @@ def frozen_now() -> Section:
                 low=0,
                 series=OF_CAUSES,
                 stacked=True,
-                calcs=("mean",),
+                bars=True,
             ),
         ),
         (
@@ -155,8 +158,8 @@ def gaps() -> Section:
             unit="s",
             empty=NO_GAPS,
             log=True,
-            low=0.01,
-            high=10,
+            low=SHORTEST_S,
+            high=LONGEST_S,
             limit=AT_ITL_TARGET,
             series=OF_POPULATIONS,
         )
@@ -226,8 +229,6 @@ def dose_and_response() -> Section:
         empty=NO_GAPS,
         log=True,
         joined=True,
-        low=0.01,
-        high=10,
         limit=AT_ITL_TARGET,
         series=OF_SIZES,
     )
@@ -253,8 +254,6 @@ def dose_and_response() -> Section:
         empty="No steps seen",
         log=True,
         joined=True,
-        low=0.01,
-        high=10,
         limit=AT_ITL_TARGET,
         series=OF_STEPS,
     )

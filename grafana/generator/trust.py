@@ -86,7 +86,6 @@ def trust() -> Section:
         unit="s",
         empty="prefillwatch does not report",
         log=True,
-        low=0.0001,
         series={"relay loop lag": Style(BAD), "observer delay": Style(ALL)},
     )
     cores = lines(

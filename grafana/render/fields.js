@@ -14,7 +14,7 @@ import {
 } from '@grafana/data';
 
 const STANDARD = ['unit', 'min', 'max', 'decimals', 'displayName', 'noValue', 'color', 'mappings'];
-const LINES = ['axisPlacement', 'axisSoftMax', 'axisSoftMin', 'drawStyle', 'fillOpacity', 'lineInterpolation', 'lineStyle', 'lineWidth', 'pointSize'];
+const LINES = ['axisPlacement', 'drawStyle', 'fillOpacity', 'lineInterpolation', 'lineStyle', 'lineWidth', 'pointSize'];
 const MORE_LINES = ['scaleDistribution', 'showPoints', 'spanNulls', 'stacking', 'thresholdsStyle'];
 const CELLS = ['align', 'cellOptions', 'inspect', 'minWidth', 'width'];
 
@@ -36,7 +36,7 @@ function property(id, path, process) {
   return { id, path, name: id, process, override: () => null, editor: () => null, shouldApply: () => true };
 }
 
-export function framesOf(panel, results, theme) {
+export function framesOf(panel, results, step) {
   const { defaults, overrides } = panel.fieldConfig;
   const { custom, ...standard } = defaults;
   const ids = [
@@ -50,7 +50,7 @@ export function framesOf(panel, results, theme) {
   }
   return panel.targets.flatMap((target) => {
     const series = results[target.refId];
-    return target.format === 'table' ? tableOf(panel, target, series) : series.map((one) => seriesOf(target, one));
+    return target.format === 'table' ? tableOf(panel, target, series) : series.map((one) => seriesOf(target, one, step * 1000));
   });
 }
 
@@ -73,13 +73,14 @@ export function withOptions(panel, frames, theme) {
   return fields;
 }
 
-function seriesOf(target, { metric, values, value }) {
+// The interval makes missing points gaps, as Grafana's data source does.
+function seriesOf(target, { metric, values, value }, interval) {
   const points = values ?? [value];
   const name = legendOf(target.legendFormat, metric);
   return toDataFrame({
     refId: target.refId,
     fields: [
-      { name: 'Time', type: FieldType.time, values: points.map(([at]) => at * 1000), config: {} },
+      { name: 'Time', type: FieldType.time, values: points.map(([at]) => at * 1000), config: { interval } },
       {
         name: 'Value',
         type: FieldType.number,

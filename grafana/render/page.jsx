@@ -30,7 +30,7 @@ function Panel({ panel, top }) {
   const box = { left: x * column, top: (y - top) * (UNIT + GAP), width: w * column - GAP, height: h * (UNIT + GAP) - GAP };
   const [frames, setFrames] = useState(null);
   useEffect(() => {
-    transformed(panel, framesOf(panel, results[panel.id], theme)).then((found) =>
+    transformed(panel, framesOf(panel, results[panel.id], frame.step)).then((found) =>
       setFrames(withOptions(panel, found, theme))
     );
   }, [panel]);

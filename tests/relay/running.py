@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -142,7 +143,13 @@ class RunningRelay:
 class RelayProcess:
     """The real process."""
 
-    def __init__(self, upstream: str, **options: Any) -> None:
+    def __init__(self, upstream: str, *, descriptors: int = 0, **options: Any) -> None:
+        """``descriptors`` is how many it may have at most; 0: as many as we."""
+
+        def limit() -> None:
+            if descriptors:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
         listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
         self.port: int = listener.getsockname()[1]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -154,6 +161,7 @@ class RelayProcess:
             stderr=subprocess.PIPE,
             pass_fds=(listener.fileno(), ours.fileno()),
             env=os.environ,
+            preexec_fn=limit,
         )
         assert self.process.stdin is not None
         self.process.stdin.write(msgspec.json.encode(settings))

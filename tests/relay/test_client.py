@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.relay.peers import Peer, ScriptedUpstream, eventually, get, post
-from tests.relay.running import RunningRelay
+from tests.relay.running import RelayProcess, RunningRelay
 
 from prefillwatch.wire.tap import Finish
 
@@ -87,6 +87,8 @@ SMUGGLING = {
     "endless request line": (431, b"GET /" + b"a" * 70_000),
     "too many headers": (431, H + b"A: b\r\n" * 300 + b"\r\n"),
     "CONNECT": (501, b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n"),
+    "WebSocket only in Upgrade": (501, get("/v1/realtime", b"Upgrade: h2c, WebSocket\r\n")),
+    "another protocol": (501, get("/", b"Connection: upgrade\r\nUpgrade: TLS/1.2\r\n")),
     "WebSocket": (501, get("/v1/realtime", b"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n")),
 }
 
@@ -275,3 +277,20 @@ def test_a_close_of_the_connection_is_said_and_done(relay: RunningRelay, upstrea
     assert client.rest() == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
     client.close()
     assert eventually(lambda: not relay.relay.clients)
+
+
+def test_without_a_free_descriptor_clients_wait(
+    start_process: Callable[..., RelayProcess], upstream: ScriptedUpstream
+) -> None:
+    relay = start_process(descriptors=40)
+    relay.tap.stats()
+    clients = [relay.connect() for _ in range(60)]
+    assert clients[-1].is_silent(0.3)
+    clients[-1].send(get())
+    assert clients[-1].is_silent(0.3)
+    for client in clients[:40]:
+        client.close()
+    server = upstream.accept()
+    server.head()
+    server.send(OK)
+    assert clients[-1].until(b"ok") == OK

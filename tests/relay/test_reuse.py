@@ -216,7 +216,7 @@ def test_upstream_that_does_not_accept_in_time(start: Callable[..., RunningRelay
         relay = start(url, connect_timeout_s=0.1)
         client = relay.connect()
         client.send(post())
-        assert client.head().startswith(b"HTTP/1.1 504 ")
+        assert client.head().startswith(b"HTTP/1.1 502 ")
         assert relay.tap.end().reason == "timeout"
 
 

@@ -341,7 +341,7 @@ class ClientConnection:
         self.exchange = None
         if reset and self.socket is not None:
             abort_on_close(self.socket)
-        if reset or self.unsent is not None or self.tls is not None:
+        if reset or self.tls is not None:  # over TLS it is the missing goodbye that tells
             self.abort()
         else:
             self.close_gently()
@@ -365,7 +365,8 @@ def _refusal(request: Request) -> tuple[int, str, str] | None:
     """Status, reason and message for requests that are never sent on."""
     if request.method == b"CONNECT":
         return 501, answers.CONNECT_METHOD, "This is no tunnel: CONNECT is not supported."
-    if b"upgrade" in request.connection and request.header(b"upgrade").lower() not in (b"", b"h2c"):
+    wanted = {token.strip(b" \t").lower() for token in request.header(b"upgrade").split(b",")} - {b"", b"h2c"}
+    if wanted and (b"upgrade" in request.connection or b"websocket" in wanted):
         return 501, answers.UPGRADE, "Protocol upgrades, WebSocket among them, are not supported."
     return None
 

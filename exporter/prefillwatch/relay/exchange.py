@@ -157,8 +157,7 @@ class Exchange:
 
     def _unreachable(self, reason: str) -> None:
         self._dial = None
-        status = 504 if reason == "timeout" else 502
-        self._answer_error(Finish.UPSTREAM_UNREACHABLE, status, reason, _UNREACHABLE.get(reason, _NO_ANSWER))
+        self._answer_error(Finish.UPSTREAM_UNREACHABLE, 502, reason, _UNREACHABLE.get(reason, _NO_ANSWER))
 
     # From upstream
     # -----------------------------------------------------------------------------------------------------------------
@@ -457,8 +456,11 @@ class Exchange:
     # For the tap
     # -----------------------------------------------------------------------------------------------------------------
 
-    def announce(self, now: int) -> None:
-        """Tell a new observer that this exchange is running."""
+    def announce(self) -> None:
+        """Tell a new observer of this exchange, if it is still running."""
+        if self.done:
+            return
+        now = monotonic_ns()
         told = msgspec.structs.replace(self._told_request, resumed=True, received_ns=self.received_ns)
         self._tell(now, Kind.REQUEST, told)
         if self._told_response is not None:

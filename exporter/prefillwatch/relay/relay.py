@@ -10,7 +10,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from prefillwatch.relay import lag
 from prefillwatch.relay.client import ClientConnection
@@ -30,8 +30,14 @@ _LINGER_S: Final = 2.0
 _SAME_SIGNAL_NS: Final = 500_000_000
 _STATS_S: Final = 1.0
 _ACCEPTS_PER_TURN: Final = 64
-#: Without a free descriptor, accepting is tried again after this long.
+#: Errors of accept() that are about that one connection. Any other would come again at once.
+_CLIENT_LEFT: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ETIMEDOUT, errno.ENETUNREACH))
+#: Without a free descriptor, for one, accepting is tried again after this long.
 _ACCEPT_PAUSE_S: Final = 0.1
+#: Work on all exchanges or clients is done in slices, so that no token waits for the whole of it.
+_SLICE: Final = 32
+
+T = TypeVar("T")
 
 
 class Relay:
@@ -102,16 +108,19 @@ class Relay:
         self.tap.flush()
         self.tap.forget_queue()
         self._say_hello()
-        now = monotonic_ns()
-        for exchange in list(self.exchanges.values()):
-            exchange.announce(now)
-        self.tap.flush()
+        self._in_slices(Exchange.announce, list(self.exchanges.values()))
 
     def _close_idle(self) -> None:
-        for client in list(self.clients):
-            client.drain()
         self.pool.close()
+        self._in_slices(ClientConnection.drain, list(self.clients))
         self._stop_when_drained()
+
+    def _in_slices(self, act: Callable[[T], None], items: list[T]) -> None:
+        """Do something with each item, a few of them per turn."""
+        for item in items[:_SLICE]:
+            act(item)
+        if rest := items[_SLICE:]:
+            self.reactor.soon(lambda: self._in_slices(act, rest))
 
     def cut(self) -> None:
         """End what still runs, recognizably unfinished."""
@@ -141,10 +150,10 @@ class Relay:
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                if error.errno not in _CLIENT_LEFT:
                     self._pause_accepting(listener)
                     return
-                continue  # that client left before we came to it
+                continue
             self._welcome(opened)
 
     def _welcome(self, opened: socket.socket) -> None:

@@ -327,3 +327,38 @@ def test_without_a_list_of_models_a_name_that_upstream_answers_to_is_taken() -> 
         ("real", "chat_completions", "ok"): 1,
         ("other", "chat_completions", "rejected"): 1,
     }
+
+
+def test_a_prompt_that_begins_like_an_earlier_one_is_taken_for_cached_until_usage_says_otherwise(
+    observed: Observed, relay: Relay
+) -> None:
+    document = "\n".join(f"line {number} of the document" for number in range(600))
+
+    def ask(at_ms: float, question: str) -> int:
+        return relay.request(at_ms, {"messages": [{"role": "user", "content": document + question}]})
+
+    first = ask(100, "what?")
+    relay.flush()
+    assert observed.ledger.requests[1].likely_cached == 0
+    stream_tokens(relay, first, [400])
+    second = ask(500, "why?")
+    relay.flush()
+    request = observed.ledger.requests[2]
+    assert request.likely_cached % 16 == 0
+    assert request.prompt_tokens * 0.9 < request.likely_cached < request.prompt_tokens
+    stream_tokens(relay, second, [600])
+    relay.data(700, second, usage(prompt=5000, completion=1, cached=16) + DONE)
+    relay.end(701, second)
+    relay.flush()
+    assert request.uncached_tokens == 5000 - 16
+    observed.advance(1000)
+    assert observed.values(table.CACHED_PROMPT_TOKENS) == {("m",): 16}  # by usage, never by what was expected
+
+
+def test_a_server_without_a_prefix_cache_caches_nothing(observed: Observed, relay: Relay) -> None:
+    observed.ledger.told_cache(128, in_use=False)
+    body = {"messages": [{"role": "user", "content": "again and again. " * 200}]}
+    stream_tokens(relay, relay.request(100, body), [300])
+    relay.request(400, body)
+    relay.flush()
+    assert observed.ledger.requests[2].likely_cached == 0

@@ -23,16 +23,20 @@ from prefillwatch.analysis.heartbeat import Heartbeat, Step
 from prefillwatch.analysis.modelbooks import NS, ModelBooks
 from prefillwatch.analysis.pending import Gaps, PendingGaps
 from prefillwatch.analysis.prefill import PrefillTimeline
+from prefillwatch.analysis.prefixes import PrefixMemory
 from prefillwatch.analysis.prompts import NONE, PromptBuckets, TokenRatio
 from prefillwatch.analysis.request import Request
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.sink import IntArray, Sink
 from prefillwatch.analysis.stalls import Return, StallWatch
 from prefillwatch.analysis.witness import EnginePage
+from prefillwatch.wire.fingerprint import BLOCK_CHARS, BLOCK_TOKENS
 
 #: A gap whose steps are not final so long after its end is judged by what is known: its step has closed by then, and
 #: first tokens that trail it have come.
 _PATIENCE_NS: Final = NS // 4
+#: Tokens per block of the KV cache until upstream tells; what is cached is cached in whole blocks.
+_BLOCK_SIZE: Final = 16
 #: A first token waits so long for the exact size of its prompt, while nothing is learned about this model's texts.
 _SIZE_PATIENCE_NS: Final = 10 * NS
 #: From so many token events on it is known how long the text of one usually is.
@@ -48,6 +52,9 @@ class Ledger:
         self.settings = settings
         self.buckets = PromptBuckets(settings.prompt_edges)
         self.ratio = TokenRatio()
+        self.prefixes = PrefixMemory()
+        self._block_size = _BLOCK_SIZE
+        self._prefix_caching = True
         self.requests: dict[int, Request] = {}
         self.models: dict[int, ModelBooks] = {}
         self.book = GapBook()
@@ -77,6 +84,7 @@ class Ledger:
         self.models.pop(model, None)
         self.book.forget_model(model)
         self.ratio.forget(model)
+        self.prefixes.forget(model)
         self._overcounted.pop(model, None)
 
     # --- What the wire tells ---
@@ -86,17 +94,35 @@ class Ledger:
         self.requests[request.rid] = request
         if not request.prompt_exact:
             request.prompt_tokens = self.ratio.estimate(request.model, request.prompt_chars)
+        request.likely_cached = self._likely_cached(request)
+
+    def _likely_cached(self, request: Request) -> int:
+        """Tokens of the prompt that an earlier one began with, in whole blocks of the KV cache."""
+        shared = self.prefixes.shared(request.model, request.prefix) if self._prefix_caching else 0
+        if not shared:
+            return 0
+        if request.prompt_chars:
+            tokens = shared * BLOCK_CHARS * request.prompt_tokens // request.prompt_chars
+        else:
+            tokens = shared * BLOCK_TOKENS
+        # The last token is worked on anyway: the first new one is made from it.
+        return min(tokens, request.prompt_tokens - 1) // self._block_size * self._block_size
 
     def sent(self, request: Request, time_ns: int) -> None:
         again = bool(request.sent_ns)
         request.sent_ns = time_ns
         if request.generating and not again:
-            self.timeline.sent(request.rid, time_ns, request.prompt_tokens, streamed=request.streaming)
+            self.timeline.sent(
+                request.rid, time_ns, request.prompt_tokens, request.uncached_tokens, streamed=request.streaming
+            )
             self.causes.witness.requests.sent(request)
 
     def sized(self, request: Request, prompt_tokens: int, cached_tokens: int | None) -> None:
         """Usage told the size of the prompt."""
         cached = cached_tokens or 0
+        if cached_tokens is not None:
+            self.prefixes.told(request.model, request.likely_cached, cached)
+            request.likely_cached = 0
         if request.prompt_exact and prompt_tokens == request.prompt_tokens and cached == request.cached_tokens:
             return
         if request.text_only and not request.prompt_exact:
@@ -169,6 +195,11 @@ class Ledger:
         awaiting = sum(1 for each in given if each.in_prefill)
         self.causes.witness.pages.add(replace(page, in_flight=len(given), awaiting=awaiting))
 
+    def told_cache(self, block_size: int | None, *, in_use: bool | None) -> None:
+        """What upstream's metrics say of its prefix cache; None: nothing."""
+        self._block_size = block_size or self._block_size
+        self._prefix_caching = in_use is not False
+
     def lagged(self, start_ns: int, end_ns: int, seconds: float) -> None:
         """Somewhere between these moments a relay did not run for so long, and reads are late by as much."""
         self.causes.witness.own_lag.add(start_ns, end_ns, seconds)
@@ -190,6 +221,7 @@ class Ledger:
 
     def _first_token(self, request: Request, time_ns: int) -> None:
         self.timeline.first_token(request.rid, time_ns)
+        self.prefixes.remember(request.model, request.prefix)
         self.causes.first_token(request, time_ns)
         if request.prompt_exact or self.ratio.learned(request.model):
             self._tell_prompt(request, time_ns)
@@ -315,7 +347,9 @@ class Ledger:
         if steps:
             tokens = np.array([step.prefill_tokens for step in steps], np.int64)
             seconds = np.array([step.end_ns - step.start_ns for step in steps], np.float64) / NS
-            self._sink.steps(self._busiest_model(), tokens, seconds)
+            model = self._busiest_model()
+            self.books(model).steps.add(tokens, seconds)
+            self._sink.steps(model, tokens, seconds)
 
     def _tell_splits(self) -> None:
         for split in self.timeline.drain_splits():
@@ -343,8 +377,11 @@ class Ledger:
             self._tell_prompt(request, time_ns)
             self._sink.prompt(request.model, request.prompt_tokens, request.cached_tokens)
         self._correct_tokens(request)
-        if outcome == "ok" and request.generating:
-            self._tell_pace(request)
+        if request.generating and request.first_ns:
+            if outcome == "ok":
+                self._tell_pace(request)
+            elif outcome == "client_closed":
+                self._tell_pace_of_leaver(request, time_ns)
         for slot in request.slots.values():
             self.book.close(slot)
             self.heartbeat.left(slot)
@@ -370,6 +407,18 @@ class Ledger:
         tpot = self.book.time_per_output_token(list(request.slots.values()), request.generated)
         if tpot is not None:
             self._sink.tpot(request.model, tpot)
+        self._tell_promises(request, tpot)
+
+    def _tell_pace_of_leaver(self, request: Request, time_ns: int) -> None:
+        """A client that left: up to then its promises count like any other's, with the silence in which it gave up."""
+        for slot in request.slots.values():
+            last_ns = self.book.last_ns(slot)
+            if last_ns is not None and not self.book.holed(slot):
+                self._sink.deadlines(request.model, *self._fluidity.left(slot, time_ns - last_ns))
+        tokens = max(request.tokens, 1)
+        self._tell_promises(request, (time_ns - request.first_ns) * len(request.slots) / NS / tokens)
+
+    def _tell_promises(self, request: Request, tpot: float | None) -> None:
         slo = self.settings.slo
         ttft_target = request.ttft_target_ns or slo.ttft_seconds * NS
         tpot_target = request.tpot_target_ns / NS or slo.tpot_seconds

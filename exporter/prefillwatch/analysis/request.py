@@ -27,6 +27,8 @@ class Request:
     prompt_tokens: int = 0
     prompt_exact: bool = False
     cached_tokens: int = 0
+    prefix: tuple[int, ...] = ()  # keyed digests of the prompt's beginnings
+    likely_cached: int = 0  # what the server probably had in its cache, by what earlier prompts began with
     ttft_target_ns: int = 0  # the request's own; 0: the configured one
     tpot_target_ns: int = 0
     events: int = 0  # token events seen
@@ -48,7 +50,8 @@ class Request:
 
     @property
     def uncached_tokens(self) -> int:
-        return max(self.prompt_tokens - self.cached_tokens, 0)
+        """Prompt tokens that the server has to work on: by usage, else by what earlier prompts began with."""
+        return max(self.prompt_tokens - (self.cached_tokens or self.likely_cached), 0)
 
     @property
     def tokens(self) -> int:

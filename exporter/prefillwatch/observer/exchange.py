@@ -105,6 +105,7 @@ class Exchange:
         request.prompt_chars = known if whole else max(known, size)
         request.text_only = whole and not facts.media
         request.streaming = bool(facts.stream)
+        request.prefix = facts.prefix
         if facts.prompt_tokens is not None:
             request.prompt_tokens, request.prompt_exact = facts.prompt_tokens, True
 

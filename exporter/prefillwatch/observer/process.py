@@ -29,6 +29,7 @@ from prefillwatch.export.admin import create_app, serve_admin
 from prefillwatch.export.landing import landing_page
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.observer import engine_gauges, engine_ids, own_gauges
+from prefillwatch.observer.advice import advice_now
 from prefillwatch.observer.engine_link import EngineLink
 from prefillwatch.observer.engine_steps import EngineSteps
 from prefillwatch.observer.exchange import Exchange
@@ -48,6 +49,8 @@ BEAT_S: Final = 0.1
 #: Packets of one relay taken in a row, so that the admin server gets its turn when a backlog is worked off.
 _PACKETS_IN_A_ROW: Final = 32
 _GPU_INTERVAL_S: Final = 5.0
+#: Within this time the supervisor has told that it drains, if the signal that we got was for all of us.
+_TERM_PATIENCE_S: Final = 0.3
 
 _log = logging.getLogger(__name__)
 
@@ -131,6 +134,9 @@ class Observer:
 
     def on_page(self, page: PageSample, at_ns: int) -> None:
         self.ledger.page(engine_gauges.engine_page(page, at_ns, wall_offset()))
+        blocks = [engine.block_size for engine in page.engines if engine.block_size]
+        looked_up = [each.prefix_queries_total for each in page.engines if each.prefix_queries_total is not None]
+        self.ledger.told_cache(max(blocks, default=None), in_use=any(looked_up) if looked_up else None)
 
     def on_models(self, names: Sequence[str]) -> None:
         self.names.serve(names)
@@ -172,6 +178,7 @@ class Observer:
             "draining": self._control.draining,
             "processes": [msgspec.to_builtins(process) for process in self._control.processes],
             "relays": {str(index): relay_now(relay.stats) for index, relay in self.taps.relays.items()},
+            "advice": advice_now(self.ledger, self.names),
             **streams_now(self.ledger, self.names, now_ns, now - now_ns / NS),
         }
 
@@ -192,11 +199,10 @@ class Observer:
     # --- Running ---
 
     async def run(self) -> None:
-        """Until the supervisor is gone or SIGTERM comes."""
+        """Until the supervisor is gone, or SIGTERM comes for us alone."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGTERM, loop.call_later, _TERM_PATIENCE_S, self._end_unless_draining, stop)
         taps = [socket.socket(fileno=descriptor) for descriptor in self._settings.tap_fds]
         for tap in taps:
             tap.setblocking(False)
@@ -221,6 +227,11 @@ class Observer:
         await self._fetcher.close()
         for task in failed:
             raise task.exception() or RuntimeError(f"{task.get_name()} failed")
+
+    def _end_unless_draining(self, stop: asyncio.Event) -> None:
+        """SIGTERM may be for the whole group: then answers drain, and we watch until the supervisor goes."""
+        if not self._control.draining:
+            stop.set()
 
     async def _listen_to_supervisor(self, stop: asyncio.Event) -> None:
         control = socket.socket(fileno=self._settings.control_fd)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.errors import StartError
 from prefillwatch.lab import demo as demo_module
 from prefillwatch.lab.child import Child
 from prefillwatch.lab.demo import DemoSettings, demo
+from prefillwatch.settings.addresses import ListenAddress
 
 ANY = ListenAddress("127.0.0.1", 0)
 

@@ -45,7 +45,7 @@ def _order(prompt: Prompt, end_ns: int) -> tuple[bool, bool, bool, int]:
 
 def _shares(prompts: Sequence[Prompt], tokens: int) -> list[int]:
     """What each gets. Sizes may be estimates: what is too much or missing falls to the last, who may not be done."""
-    shares = []
+    shares: list[int] = []
     for others in range(len(prompts) - 1, -1, -1):
         prompt = prompts[len(shares)]
         left = max(1, prompt.uncached - prompt.told)

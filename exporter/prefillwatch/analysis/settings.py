@@ -18,7 +18,7 @@ class StallRule(msgspec.Struct, frozen=True):
 
 
 class WaitRule(msgspec.Struct, frozen=True):
-    """A request without a first token is late after ``min_seconds`` and ``factor`` times what its prompt should take."""
+    """A request without a first token is late after ``min_seconds`` and ``factor`` times what it should take."""
 
     min_seconds: float = 2.0
     factor: float = 4.0

@@ -235,5 +235,5 @@ def quantile_of_all(parts: Iterable[SlidingWindows], q: float, window_s: int) ->
         return None
     total = sum((part.counts(window_s).astype(np.int64) for part in filled[1:]), filled[0].counts(window_s))
     largest = max(part.maximum(window_s) or 0.0 for part in filled)
-    cumulative = np.cumsum(total)
+    cumulative: Ints = np.cumsum(total, dtype=np.int64)
     return filled[0]._at_rank(cumulative, quantile_rank(q, int(cumulative[-1])), largest)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import click
 import httpx
 
-from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.errors import StartError
 from prefillwatch.lab.child import Child
 from prefillwatch.lab.load import CHAT, DOCUMENT, QUESTION, Kind, LoadSettings, run_load
 from prefillwatch.lab.simulator.settings import SimSettings
 from prefillwatch.lab.status import HEADING, aligned, clock, read_status, status_line
+from prefillwatch.settings.addresses import ListenAddress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

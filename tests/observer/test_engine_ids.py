@@ -8,8 +8,8 @@ from prefillwatch.analysis.request import Request
 from prefillwatch.observer.engine_ids import find
 
 
-def request(request_id: str) -> Request:
-    return Request(rid=1, endpoint="chat_completions", received_ns=0, model=0, generating=True, request_id=request_id)
+def request(request_id: str, rid: int = 1) -> Request:
+    return Request(rid=rid, endpoint="chat_completions", received_ns=0, model=0, generating=True, request_id=request_id)
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,6 @@ def test_who_is_not_there_is_not_found() -> None:
 
 
 def test_an_id_that_a_client_uses_twice_means_neither() -> None:
-    assert find([request("same"), request("same")], "chatcmpl-same") is None
+    assert find([request("same", 1), request("same", 2)], "chatcmpl-same") is None
+    once = request("once")
+    assert find([once, once], "chatcmpl-once") is once

@@ -22,7 +22,10 @@ def names(engine_id: str) -> set[str]:
 
 
 def find(requests: Iterable[Request], engine_id: str) -> Request | None:
-    """The one request that can be meant; None where it is not there, or several have the same id."""
+    """The one request that can be meant; None where it is not there, or several have the same id.
+
+    It is no harm to give a request twice.
+    """
     known = names(engine_id) - {""}
-    found = [request for request in requests if request.request_id in known]
-    return found[0] if len(found) == 1 else None
+    found = {request.rid: request for request in requests if request.request_id in known}
+    return next(iter(found.values())) if len(found) == 1 else None

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.modelbooks import NS
 from prefillwatch.analysis.models import ModelNames
 from prefillwatch.analysis.prompts import PromptBuckets
+from prefillwatch.analysis.request import Request
 from prefillwatch.engine.fetch import Fetcher
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.nvml import GpuMemory, GpuMemoryReader
@@ -49,6 +51,8 @@ BEAT_S: Final = 0.1
 #: Packets of one relay taken in a row, so that the admin server gets its turn when a backlog is worked off.
 _PACKETS_IN_A_ROW: Final = 32
 _GPU_INTERVAL_S: Final = 5.0
+#: Requests that ended are remembered for what the engine has to say of them, a moment later.
+_MOST_OVER: Final = 256
 #: Within this time the supervisor has told that it drains, if the signal that we got was for all of us.
 _TERM_PATIENCE_S: Final = 0.3
 
@@ -88,6 +92,7 @@ class Observer:
         self.engine_steps = EngineSteps(analysis.windows_s)
         self._told = ToldSteps(self.ledger.timeline)
         self._link = EngineLink(settings.engine_socket, self._engine_step)
+        self._over: deque[Request] = deque(maxlen=_MOST_OVER)
         self._gpus: dict[str, GpuMemory] = {}
         self.registry.gauge(table.BUILD_INFO).set((__version__,), 1.0)
         self.registry.precreate(table.UPSTREAM_SCRAPE_FAILURES)
@@ -126,6 +131,7 @@ class Observer:
     def _exchange_ended(self, exchange: Exchange, end: End) -> None:
         if end.finish is Finish.UPSTREAM_UNREACHABLE:
             self.registry.counter(table.UPSTREAM_UNREACHABLE).add((end.reason,))
+        self._over.append(exchange.request)
         if exchange.reader is not None:
             for reason, count in exchange.reader.unparsed.items():
                 self.registry.counter(table.UNPARSED_EVENTS).add((reason,), count)
@@ -149,7 +155,7 @@ class Observer:
         self.engine_steps.take(link, report, now_ns)
         self._told.add(report, now_ns)
         for finished in report.finished:
-            request = engine_ids.find(self.ledger.requests.values(), finished.request_id)
+            request = engine_ids.find([*self.ledger.requests.values(), *self._over], finished.request_id)
             if request is not None:
                 self.ledger.timeline.engine_prefill(request.rid, round(finished.prefill_s * NS))
 

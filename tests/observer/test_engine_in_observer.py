@@ -1,0 +1,110 @@
+"""What the plugin tells and what the wire shows, together in the observer. Times in milliseconds."""
+
+from __future__ import annotations
+
+import pytest
+from tests.observer.script import Relay, chunk, ns, usage
+
+from prefillwatch.engine.step_report import FinishedRequest, StepReport
+from prefillwatch.export import table
+from prefillwatch.export.registry import Registry
+from prefillwatch.observer.process import Observer
+from prefillwatch.observer.taps import TapReader
+from prefillwatch.observer_settings import ObserverSettings
+
+
+class Observed:
+    """An observer whose sockets and clock are ours."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+        settings = ObserverSettings(
+            tap_fds=(), control_fd=-1, admin_fds=(), upstream="http://127.0.0.1:1", engine_socket="engine.sock"
+        )
+        self.observer = Observer(settings, clock=lambda: ns(self.now_ms))
+        self.observer.names.serve(["m"])
+        self.relay = Relay(self)  # type: ignore[arg-type]
+
+    @property
+    def taps(self) -> TapReader:
+        return self.observer.taps
+
+    @property
+    def registry(self) -> Registry:
+        return self.observer.registry
+
+    def advance(self, to_ms: float) -> None:
+        while self.now_ms < to_ms:
+            self.now_ms = min(self.now_ms + 100, to_ms)
+            self.observer.beat()
+
+    def tell(
+        self, end: float, took: float, tokens: int = 0, gap: float = 0, finished: tuple[FinishedRequest, ...] = ()
+    ) -> None:
+        """A step, which the observer hears of now."""
+        self.observer._engine_step(
+            1,
+            StepReport(
+                0,
+                ns(end),
+                ns(end) + 1,
+                ns(took),
+                prefill_tokens=tokens,
+                prefill_requests=int(tokens > 0),
+                decode_requests=1,
+                gaps=[(gap / 1e3, 1)] if gap else [],
+                finished=list(finished),
+            ),
+        )
+
+    def value(self, name: str, *labels: str) -> float | None:
+        family = next(family for family in self.observer.snapshot() if family.spec.name == name)
+        return family.buckets[labels][1] if family.buckets else family.values[labels]
+
+
+def stream(observed: Observed, request_id: str, sent: float, *reads: float) -> int:
+    relay = observed.relay
+    number = relay.request(sent, request_id=request_id)
+    relay.response(reads[0] - 1, number)
+    for at_ms in reads:
+        relay.data(at_ms, number, chunk())
+    relay.data(reads[-1], number, usage(600, len(reads)))
+    relay.end(reads[-1] + 1, number)
+    relay.flush()
+    return number
+
+
+def test_time_to_first_token_is_split_by_the_engines_steps() -> None:
+    observed = Observed()
+    observed.advance(900)
+    stream(observed, "a", 1000, 1551, 1561)
+    observed.advance(1200)
+    observed.tell(1300, 250, 0)  # whatever the engine did, it was not our prompt
+    observed.advance(1500)
+    observed.tell(1550, 250, 600)
+    observed.advance(3000)
+    assert observed.value("queue_seconds", "m", "512-2k") == pytest.approx(0.300)
+    assert observed.value("prefill_seconds", "m", "512-2k") == pytest.approx(0.251)
+
+
+def test_the_engines_prefill_time_is_taken_for_an_answer_that_is_short_enough() -> None:
+    observed = Observed()
+    observed.advance(900)
+    stream(observed, "a", 1000, 1551)
+    observed.advance(1560)
+    observed.tell(1550, 0, finished=(FinishedRequest("chatcmpl-a", 0.0, 0.2),))
+    observed.advance(3000)
+    assert observed.value("prefill_seconds", "m", "512-2k") == pytest.approx(0.2)
+    assert observed.value("queue_seconds", "m", "512-2k") == pytest.approx(0.351)
+
+
+def test_gaps_are_taken_apart() -> None:
+    observed = Observed()
+    observed.advance(900)
+    stream(observed, "a", 1000, 1100, 1600)
+    observed.tell(1095, 95, 600)
+    observed.tell(1590, 490, gap=490)
+    observed.advance(2000)
+    assert observed.value(table.INTER_TOKEN_LATENCY_PART.name, "10s", "engine") == pytest.approx(0.49, rel=0.01)
+    assert observed.value(table.INTER_TOKEN_LATENCY_PART.name, "10s", "network") == pytest.approx(0.01, abs=0.006)
+    assert observed.value(table.ENGINE_LINK_STEPS.name) == 2

@@ -43,6 +43,32 @@ def test_reading_from_upstream_pauses_while_the_client_takes_nothing(
     assert all(start[0] < end[0] for start, end in zip(blocked, unblocked, strict=True))
 
 
+def test_tokens_pause_and_go_on_one_by_one(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    client = relay.connect(receive_buffer=4096)
+    client.send(post())
+    server = upstream.accept()
+    server.head()
+    server.exactly(15)
+    server.send(STREAM_HEAD)
+    (connection,) = relay.relay.clients
+    sent = 0
+    while connection.unsent is None:
+        server.send(chunk(event(sent)))
+        sent += 1
+    for _ in range(10):  # these wait in the kernel
+        server.send(chunk(event(sent)))
+        sent += 1
+    stream = STREAM_HEAD + b"".join(chunk(event(number)) for number in range(sent))
+    assert client.exactly(len(stream)) == stream
+    for number in range(10):
+        server.send(chunk(event(number)))
+        assert client.exactly(len(chunk(event(number)))) == chunk(event(number))
+    server.send(LAST_CHUNK)
+    assert relay.tap.end().finish is Finish.COMPLETE
+    assert relay.tap.payload() == b"".join(map(event, [*range(sent), *range(10)]))
+    assert len(relay.tap.wait(Kind.BLOCKED)) == len(relay.tap.wait(Kind.UNBLOCKED))
+
+
 def test_a_blocked_client_that_leaves_is_noticed(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
     client = relay.connect(receive_buffer=4096)
     client.send(post())

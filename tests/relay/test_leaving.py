@@ -291,3 +291,33 @@ def test_a_limit_for_silence_can_be_set(
     assert end.finish is (Finish.UPSTREAM_TRUNCATED if begun else Finish.UPSTREAM_UNREACHABLE)
     assert end.reason == "idle_limit"
     assert server.end() == "reset"
+
+
+def test_a_fault_of_ours_ends_one_exchange_and_says_where_not_what(
+    relay: RunningRelay, upstream: ScriptedUpstream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clients = [relay.connect() for _ in range(2)]
+    servers = []
+    for client in clients:
+        client.send(post())
+        servers.append(upstream.accept())
+        servers[-1].head()
+        servers[-1].send(STREAM_HEAD + chunk(event(1)))
+        client.until(chunk(event(1)))
+    handler = relay.relay.exchanges[1]._on_upstream
+
+    def fail() -> None:
+        try:
+            raise ZeroDivisionError("SECRET")
+        except ZeroDivisionError as error:
+            relay.relay._on_crash(handler, error)
+
+    relay.call(fail)
+    assert clients[0].rest() == b""
+    end = relay.tap.end(1)
+    assert (end.finish, end.reason) == (Finish.CUT, "internal")
+    servers[1].send(chunk(event(2)) + LAST_CHUNK)
+    assert clients[1].until(LAST_CHUNK) == chunk(event(2)) + LAST_CHUNK
+    said = capsys.readouterr().err
+    assert said.startswith("prefillwatch relay: ZeroDivisionError in fail (")
+    assert "SECRET" not in said

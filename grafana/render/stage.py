@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-SCRAPE_EVERY_S = 1
+SCRAPE_EVERY_S = 2
 JOB = "prefillwatch"
 START_LIMIT_S = 30.0
 

@@ -239,11 +239,16 @@ def _caught_up(stalls: Sequence[Stall]) -> tuple[float, float, float]:
 
 
 def _by_events(stall: Stall) -> float:
-    shortest, longest = _AFTERMATH
-    window_ns = min(max((stall.ended_ns - stall.started_ns) // 3, shortest), longest)
-    after = sum(events for time_ns, events in stall.after if time_ns <= stall.ended_ns + window_ns)
+    window_ns = _aftermath_ns(stall)
+    after = sum(read.events for read in stall.after if read.time_ns <= stall.ended_ns + window_ns)
     return stall.tokens - 1 + max(0.0, after - window_ns / stall.baseline_ns)
 
 
 def _by_text(stall: Stall) -> float:
-    return max(0.0, stall.chars / stall.usual_chars - stall.events) if stall.usual_chars else 0.0
+    until_ns = stall.ended_ns + _aftermath_ns(stall)
+    return stall.held_back + sum(read.held_back for read in stall.after if read.time_ns <= until_ns)
+
+
+def _aftermath_ns(stall: Stall) -> int:
+    shortest, longest = _AFTERMATH
+    return min(max((stall.ended_ns - stall.started_ns) // 3, shortest), longest)

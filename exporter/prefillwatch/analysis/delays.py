@@ -6,7 +6,7 @@ Times are monotonic nanoseconds. A delay is provisional until its verdict is fin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prefillwatch.analysis.cost import StepCost
 from prefillwatch.analysis.request import Request
@@ -54,6 +54,14 @@ class Delay:
         return (self.ended_ns or now_ns) - self.started_ns
 
 
+class ReadAfter(NamedTuple):
+    """A read right after a stall: when, its token events, and the tokens beyond those that its text betrays."""
+
+    time_ns: int
+    events: int
+    held_back: float = 0.0
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Stall(Delay):
     """A gap between two reads with tokens that is long by the stall rule."""
@@ -62,10 +70,9 @@ class Stall(Delay):
     slot: int = -1
     tokens: float = 1.0  # that ended it, in units of the stream's usual token event
     events: int = 1  # token events in that read
-    chars: int = 0  # of their text; 0 unknown
-    usual_chars: float = 0.0  # characters per token event before
+    held_back: float = 0.0  # tokens beyond those that the length of their text betrays
     burst_before: int = 0  # token events that ended the stall before this one, or came in its stream's first read
-    after: list[tuple[int, int]] = field(default_factory=list)  # reads right after it: when, token events
+    after: list[ReadAfter] = field(default_factory=list)
     cost: StepCost = field(default_factory=StepCost)  # learned before it ended, so not from it
     largest_before: int = 0  # largest prompt seen before it ended
     common_ns: int = -1  # longest time in it in which no stream got a token; -1 not measured yet

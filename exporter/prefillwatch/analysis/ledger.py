@@ -41,6 +41,8 @@ _BLOCK_SIZE: Final = 16
 _SIZE_PATIENCE_NS: Final = 10 * NS
 #: From so many token events on it is known how long the text of one usually is.
 _ENOUGH_EVENTS: Final = 5
+#: A text of so many characters is more than one token, so it may tell of tokens that were held back.
+LONG_TEXT: Final = 48
 #: Gaps that wait for a final verdict; beyond this the oldest get the provisional one.
 _MOST_PENDING: Final = 1 << 18
 
@@ -138,7 +140,7 @@ class Ledger:
         slot = request.slots.get(choice)
         if slot is None:
             slot = self._first_of_choice(request, choice, time_ns)
-        elif time_ns - request.last_ns >= self.shortest_stall_ns:
+        elif time_ns - request.last_ns >= self.shortest_stall_ns or chars >= LONG_TEXT:
             self.returned(request, slot, time_ns, events, chars, tokens)
         slots, times, counts = self._reads
         slots.append(slot)
@@ -156,7 +158,7 @@ class Ledger:
         counts.append(events)
 
     def returned(self, request: Request, slot: int, time_ns: int, events: int, chars: int, tokens: int = 0) -> None:
-        """Before a read after a long silence is noted: what more is known of it than its token events."""
+        """Before a read after a long silence, or one with a long text, is noted: what more is known of it."""
         usual = request.told_tokens / request.told_events if tokens and request.told_events else 1.0
         self.causes.watch.returned(
             slot,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prefillwatch.analysis.delays import Stall
+from prefillwatch.analysis.delays import ReadAfter, Stall
 from prefillwatch.analysis.gaps import GapBook
 from prefillwatch.analysis.pending import Gaps
 from prefillwatch.analysis.request import Request
@@ -29,9 +29,13 @@ class Return(NamedTuple):
     """That it brought, in units of the stream's usual token event."""
     chars: int = 0
     usual_chars: float = 0.0
-    """Characters per token event before."""
+    """Characters per token event before; 0 unknown."""
     first_burst: int = 0
     """Token events of the read before it, if that was the first of the stream."""
+
+    def held_back(self, events: int) -> float:
+        """Tokens that its text must hold beyond one per event."""
+        return max(0.0, self.chars / self.usual_chars - events) if self.usual_chars else 0.0
 
 
 class StallWatch:
@@ -51,7 +55,7 @@ class StallWatch:
         self._owners[slot] = request
 
     def returned(self, slot: int, time_ns: int, details: Return) -> None:
-        """A read after a silence long enough to be a stall."""
+        """A read after a silence long enough to be a stall, or with a long text."""
         self._returns[(slot, time_ns)] = details
 
     def leave(self, slot: int) -> Stall | None:
@@ -81,7 +85,7 @@ class StallWatch:
             if wrong is not None:
                 none.append(wrong)
             if stall is not None:
-                stall.after += _following(gaps, index)
+                stall.after += self._following(gaps, index)
                 found.append(stall)
         self._returns.clear()
         return found, none
@@ -90,7 +94,19 @@ class StallWatch:
         if self._watched:
             for index in np.flatnonzero(np.isin(gaps.slot, list(self._watched))).tolist():
                 stall = self._watched[int(gaps.slot[index])]
-                stall.after.append((int(gaps.end_ns[index]), int(gaps.events[index])))
+                stall.after.append(self._read_after(gaps, index))
+
+    def _following(self, gaps: Gaps, index: int) -> list[ReadAfter]:
+        """Later reads of the same stream in the batch that come soon enough to be the aftermath of the gap there."""
+        until_ns = int(gaps.end_ns[index]) + AFTERMATH_NS
+        last = int(gaps.slot.searchsorted(gaps.slot[index], "right"))
+        reads = [self._read_after(gaps, each) for each in range(index + 1, last)]
+        return [read for read in reads if read.time_ns <= until_ns]
+
+    def _read_after(self, gaps: Gaps, index: int) -> ReadAfter:
+        time_ns, events = int(gaps.end_ns[index]), int(gaps.events[index])
+        details = self._returns.get((int(gaps.slot[index]), time_ns))
+        return ReadAfter(time_ns, events, details.held_back(events) if details is not None else 0.0)
 
     def _end(self, gaps: Gaps, index: int, clear_step_ns: int) -> tuple[Stall | None, Stall | None]:
         slot, start_ns, end_ns = int(gaps.slot[index]), int(gaps.start_ns[index]), int(gaps.end_ns[index])
@@ -107,7 +123,7 @@ class StallWatch:
         stall = known or Stall(request=request, model=int(gaps.model[index]), started_ns=start_ns, slot=slot)
         stall.started_ns, stall.ended_ns, stall.tokens, stall.baseline_ns = start_ns, end_ns, tokens, baseline_ns
         stall.excess_ns = max(0.0, end_ns - start_ns - tokens * baseline_ns)
-        stall.events, stall.chars, stall.usual_chars = events, details.chars, details.usual_chars
+        stall.events, stall.held_back = events, details.held_back(events)
         stall.burst_before = self._bursts.get(slot, details.first_burst)
         self._bursts[slot] = events
         self._watched[slot] = stall
@@ -145,11 +161,3 @@ class StallWatch:
         stall = Stall(request=request, model=model, started_ns=start_ns, slot=slot, baseline_ns=baseline_ns)
         self.open[slot] = stall
         return stall
-
-
-def _following(gaps: Gaps, index: int) -> list[tuple[int, int]]:
-    """Later reads of the same stream in the batch that come soon enough to be the aftermath of the gap at ``index``."""
-    until_ns = int(gaps.end_ns[index]) + AFTERMATH_NS
-    last = int(gaps.slot.searchsorted(gaps.slot[index], "right"))
-    times, events = gaps.end_ns[index + 1 : last].tolist(), gaps.events[index + 1 : last].tolist()
-    return [(time_ns, count) for time_ns, count in zip(times, events, strict=True) if time_ns <= until_ns]

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from prefillwatch.analysis.ledger import Ledger
+from prefillwatch.analysis.ledger import LONG_TEXT, Ledger
 from prefillwatch.analysis.lifecycle import LifecycleError
 from prefillwatch.analysis.models import ModelNames
 from prefillwatch.observer.exchange import Exchange
@@ -133,7 +133,7 @@ class TapReader:
                     if events:
                         request = exchange.request
                         chars = reader.chars_in_read
-                        if time_ns - request.last_ns >= shortest_stall_ns:
+                        if time_ns - request.last_ns >= shortest_stall_ns or chars >= LONG_TEXT:
                             self._ledger.returned(request, exchange.slot, time_ns, events, chars)
                         read(exchange.slot, time_ns, events)
                         request.events += events

@@ -113,8 +113,8 @@ class _Parser:
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, close_after_bytes: int | None) -> None:
-        self.exchange = Exchange()
+    def __init__(self, exchange: Exchange, close_after_bytes: int | None) -> None:
+        self.exchange = exchange
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.close_after_bytes = close_after_bytes
         self.received = 0
@@ -143,15 +143,20 @@ async def ask(
     method: str | None = None,
     close_after_bytes: int | None = None,
     leave: asyncio.Event | None = None,
-    limit_seconds: float = 120.0,
+    exchange: Exchange | None = None,
+    limit_seconds: float = 600.0,
 ) -> Answer:
     """Send one request to 127.0.0.1:`port` and keep everything that comes back.
 
     A client that leaves closes the connection before the answer is whole: once `close_after_bytes` have arrived, or
-    when `leave` is set. Raises TimeoutError when nothing ended the exchange within `limit_seconds`.
+    when `leave` is set. Whoever wants to see how far it is passes an `exchange` and looks at its reads. Raises
+    TimeoutError when nothing ended the exchange within `limit_seconds`.
     """
     loop = asyncio.get_running_loop()
-    transport, connection = await loop.create_connection(lambda: _Connection(close_after_bytes), "127.0.0.1", port)
+    kept = exchange or Exchange()
+    transport, connection = await loop.create_connection(
+        lambda: _Connection(kept, close_after_bytes), "127.0.0.1", port
+    )
     request = request_bytes(path, body, headers or {}, method)
     transport.write(request)
     connection.exchange.note_sent(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -42,6 +43,44 @@ def request(endpoint: str, *, stream: bool, text: str = TEXT, tokens: int = TOKE
 def normalised(body: bytes, but: re.Pattern[bytes] = NOTHING) -> bytes:
     """The body with drawn ids and times replaced and what `but` matches left out, everything else byte for byte."""
     return _VOLATILE.sub(lambda found: (found[1] or found[2] or found[3]) + b"#", but.sub(b"", body))
+
+
+def essence(answer: Answer, but: re.Pattern[bytes] = NOTHING) -> tuple[list[Any], str]:
+    """A stream without what varies between two answers to one request: (the sequence of kinds of events, all text).
+
+    vLLM puts the tokens that wait for its API server into one event, so how the text is cut into events is a matter of
+    load. Events that differ in their text only are one kind here, and repetitions of a kind are folded.
+    """
+    kinds: list[Any] = []
+    text = ""
+    for event in events_of(normalised(answer.body, but)):
+        text += take_text(event)
+        if not kinds or kinds[-1] != event:
+            kinds.append(event)
+    return kinds, text
+
+
+def events_of(body: bytes) -> list[Any]:
+    data = (block.partition(b"data: ")[2] for block in body.split(b"\n\n"))
+    return [json.loads(each.replace(b":#", b":0")) for each in data if each and each != b"[DONE]"]
+
+
+def take_text(event: dict[str, Any]) -> str:
+    """Remove and return the new text of an event of any of the four formats, and its place in the sequence."""
+    event.pop("sequence_number", None)
+    if event.get("choices"):
+        holder, key = event["choices"][0], "text"
+        if "delta" in holder:
+            holder, key = holder["delta"], "content"
+    elif isinstance(event.get("delta"), dict):
+        holder, key = event["delta"], "text"
+    else:
+        holder, key = event, "delta"
+    text = holder.get(key)
+    if not isinstance(text, str):
+        return ""
+    holder[key] = ""
+    return text
 
 
 def usage(answer: Answer, stream: bool) -> tuple[int, int, int]:

@@ -39,11 +39,11 @@ def assert_aborted(
         gain = sidecar.metrics().since(ours_before)
         return gain.total("prefillwatch_requests_total", outcome="client_closed") == count
 
-    assert sidecar.wait_until(engine_is_rid_of_it, 10, "rid of the request in the engine")
+    assert sidecar.wait_until(engine_is_rid_of_it, 30, "rid of the request in the engine")
     finished = Metrics.read(f"{engine.url}/metrics").since(vllm_before)
     assert finished.total("vllm:request_success_total", finished_reason="length") == 0
     assert finished.total("vllm:request_success_total", finished_reason="stop") == 0
-    assert sidecar.wait_until(we_counted_it, 10, "counting the client that left")
+    assert sidecar.wait_until(we_counted_it, 30, "counting the client that left")
     now = sidecar.metrics()
     assert now.total("prefillwatch_decoding_streams") == 0
     assert now.total("prefillwatch_prefilling_requests") == 0

@@ -23,7 +23,7 @@ def ask_and_settle(sidecar: Sidecar, *calls: tuple[str, dict[str, Any]]) -> tupl
         return sidecar.metrics().since(before).total("prefillwatch_requests_total", outcome="ok") >= len(calls)
 
     answers = asyncio.run(at_once())
-    sidecar.wait_until(counted, 10, "done counting")
+    sidecar.wait_until(counted, 30, "done counting")
     return answers, sidecar.metrics().since(before)
 
 

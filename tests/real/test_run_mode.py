@@ -36,7 +36,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
 
 def test_one_life_from_start_to_drained_end(running: Sidecar) -> None:
     """In order, on one process, because each start of vLLM takes most of a minute."""
-    running.wait_until(lambda: running.status("/healthz") == 200, 20, "answering for itself")
+    running.wait_until(lambda: running.status("/healthz") == 200, 60, "answering for itself")
     assert running.status("/readyz") == 503, "vLLM is not up yet"
     running.wait_until(running.is_ready, START_LIMIT_SECONDS, "ready")
     assert "Application startup complete" in running.log_text(), "vLLM's own output is passed through"
@@ -68,5 +68,5 @@ async def stream_over_sigterm(sidecar: Sidecar) -> Answer:
 def test_the_exit_code_of_a_vllm_that_cannot_start(tmp_path: Path) -> None:
     command = [*COMMAND, "--max-model-len=not-a-number"]
     with Sidecar(tmp_path / "run.log", ("run",), command, ENVIRONMENT, wait=False) as sidecar:
-        assert sidecar.process.wait(60) == 2
+        assert sidecar.process.wait(START_LIMIT_SECONDS) == 2
         assert "not-a-number" in sidecar.log_text()

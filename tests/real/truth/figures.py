@@ -6,6 +6,7 @@ import bisect
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from tests.real.truth.cores import DELIVERY_ROLES
 from tests.real.truth.said import Said
@@ -16,40 +17,65 @@ WINDOWS = {"10s": 10, "1m": 60}
 RANKS = {"p50": 0.5, "p99": 0.99}
 #: Figures agree when they differ by no more than one of these.
 RELATIVE, ABSOLUTE_SECONDS, POINTS = 0.02, 0.001, 0.005
+#: Our quantiles are those of a sketch with this relative error.
+SKETCH_LOW, SKETCH_HIGH = 0.99, 1.01
 #: Our newest gaps are worked in within this.
 _BEAT_NS = 150_000_000
 #: Fewer gaps than this have no 99th percentile to speak of.
-FEWEST_GAPS = 300
+FEWEST_GAPS = 1000
 MOST_WAITED = 0.03
+#: And from here on a meter may have seen two tokens at once where another saw them one by one.
+HOPELESS = 0.25
+
+
+class Range(NamedTuple):
+    """A quantile of one meter's gaps, and those half a percentile point below and above."""
+
+    low: float
+    middle: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A quantile in a sliding window at `at` seconds: ours, and those of the engine's gaps from half a percentile point
-    below to half a point above; that of the client's reads. `waited`: share of the window in which somebody on the way
-    of the tokens waited for a core."""
+    """A quantile in a sliding window at `at` seconds by three meters: ours sits between the engine, whose gaps know
+    nothing of what its API server and the network did to tokens, and the client, which got them last.
+
+    `waited`: share of the time in which somebody who hands tokens on waited for a core.
+    """
 
     at: float
     window: str
     name: str
     ours: float
-    low: float
-    engine: float
-    high: float
-    client: float
+    engine: Range
+    client: Range
     waited: float
 
     @property
     def undisturbed(self) -> bool:
-        """Whether all who hand tokens on got a core when they needed one; otherwise gaps on the wire are not the
-        engine's, and need not be."""
+        """Whether gaps on the wire can be the engine's."""
         return self.waited <= MOST_WAITED
 
     @property
-    def agrees(self) -> bool:
-        allowed = max(RELATIVE * self.engine, ABSOLUTE_SECONDS)
-        # Our quantiles are those of a sketch with a relative error of one per cent.
-        return abs(self.ours - self.engine) <= allowed or 0.99 * self.low <= self.ours <= 1.01 * self.high
+    def fits(self) -> bool:
+        return self.is_the_engines or self.waited > HOPELESS or (self.is_between and not self.undisturbed)
+
+    @property
+    def is_the_engines(self) -> bool:
+        return abs(self.ours - self.engine.middle) <= allowed(self.engine.middle) or (
+            SKETCH_LOW * self.engine.low <= self.ours <= SKETCH_HIGH * self.engine.high
+        )
+
+    @property
+    def is_between(self) -> bool:
+        """Not below what the engine made nor above what the client got, or the other way round."""
+        low, high = min(self.engine.low, self.client.low), max(self.engine.high, self.client.high)
+        return low - allowed(low) <= self.ours <= high + allowed(high)
+
+
+def allowed(seconds: float) -> float:
+    return max(RELATIVE * seconds, ABSOLUTE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +107,21 @@ def latencies(truth: Truth, before: Sequence[Truth], said: Said) -> Iterator[Lat
     for at_ns, page in said.scrapes:
         for window, seconds in WINDOWS.items():
             since_ns, until_ns = (at_ns // SECOND - seconds + 1) * SECOND, at_ns - _BEAT_NS
-            theirs = _between(engine, since_ns, until_ns)
+            theirs, clients = (_between(gaps, since_ns, until_ns) for gaps in (engine, client))
             if len(theirs) < FEWEST_GAPS:
                 continue
-            clients = _between(client, since_ns, until_ns)
-            waited_ns = sum(w.longest_ns(since_ns - o, at_ns - o, DELIVERY_ROLES) for o, w in waits)
-            waited = waited_ns / (at_ns - since_ns)
+            waited_ns = sum(each.longest_ns(since_ns - o, at_ns - o, DELIVERY_ROLES) for o, each in waits)
+            waited = waited_ns / (at_ns - max(since_ns, engine[0][0]))
             for name, rank in RANKS.items():
                 found = page.matching(f"prefillwatch_inter_token_latency_{name}_seconds", _labels(window))
                 if found:
-                    low, middle, high = (quantile(theirs, rank + points) for points in (-POINTS, 0.0, POINTS))
                     at = (at_ns - offset) / SECOND
-                    yield Latency(at, window, name, found[0], low, middle, high, quantile(clients, rank), waited)
+                    yield Latency(at, window, name, found[0], _range(theirs, rank), _range(clients, rank), waited)
+
+
+def _range(gaps: list[tuple[int, float]], rank: float) -> Range:
+    ordered = sorted(gap for _, gap in gaps)
+    return Range(*(quantile(ordered, rank + points) for points in (-POINTS, 0.0, POINTS)))
 
 
 def _engine_gaps(truth: Truth) -> Iterator[tuple[int, float]]:
@@ -113,9 +142,8 @@ def _labels(window: str) -> dict[str, str]:
     return {"window": window, "population": "all"}
 
 
-def _between(gaps: list[tuple[int, float]], since_ns: int, until_ns: int) -> list[float]:
-    low, high = bisect.bisect_left(gaps, (since_ns, 0.0)), bisect.bisect_right(gaps, (until_ns, 0.0))
-    return sorted(gap for _, gap in gaps[low:high])
+def _between(gaps: list[tuple[int, float]], since_ns: int, until_ns: int) -> list[tuple[int, float]]:
+    return gaps[bisect.bisect_left(gaps, (since_ns, 0.0)) : bisect.bisect_right(gaps, (until_ns, 0.0))]
 
 
 def quantile(ordered: Sequence[float], rank: float) -> float:
@@ -153,4 +181,4 @@ def prefill_error(times: Iterable[Times]) -> float:
 
 
 def as_json(found: Iterable[Latency]) -> list[dict[str, object]]:
-    return [asdict(each) | {"agrees": each.agrees} for each in found]
+    return [asdict(each) | {"is_the_engines": each.is_the_engines, "is_between": each.is_between} for each in found]

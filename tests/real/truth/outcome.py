@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.real.truth.confusion import UNSEEN, Confusion, confusion
-from tests.real.truth.figures import Latency, Times, as_json, latencies, prefill_times
+from tests.real.truth.figures import Latency, Range, Times, as_json, latencies, prefill_times
 from tests.real.truth.live import Scenario, said_path
 from tests.real.truth.said import Incident, Said, read_said
 from tests.real.truth.true_causes import Truth, read_truth
@@ -131,7 +131,8 @@ def _scenario_text(outcome: Outcome) -> str:
             table(outcome.confusion),
             f"stalls truly {dict(outcome.true_stalls)}, named {named}, waits named {waits(outcome.said.incidents)}",
             _times_text(outcome.times),
-            *_latency_lines(outcome.latencies),
+            # With the other faults what is on the wire is not what the engine made.
+            *(_latency_lines(outcome.latencies) if outcome.scenario.cause == "prefill" else ()),
         ]
     )
 
@@ -146,13 +147,17 @@ def _times_text(times: Times) -> str:
 
 def _latency_lines(found: list[Latency]) -> Iterator[str]:
     clean = [each for each in found if each.undisturbed]
-    apart = [each for each in clean if not each.agrees]
     yield (
-        f"latency: {len(found)} quantiles of windows, {len(clean)} of them undisturbed, {len(apart)} of these not the"
-        f" engine's; of the others {sum(not each.agrees for each in found) - len(apart)} are not"
+        f"latency: of {len(found)} quantiles of windows {sum(each.is_the_engines for each in found)} are the engine's,"
+        f" {sum(each.is_between for each in found)} between the engine's and the client's; of {len(clean)} undisturbed"
+        f" ones {sum(each.is_the_engines for each in clean)} are the engine's"
     )
-    for each in apart[:MOST_SHOWN]:
+    for each in [each for each in found if not each.fits][:MOST_SHOWN]:
         yield (
             f"    {each.name} {each.window} at {each.at:.1f} s: ours {each.ours * 1e3:.1f} ms, engine"
-            f" {each.engine * 1e3:.1f} ({each.low * 1e3:.1f} to {each.high * 1e3:.1f}), client {each.client * 1e3:.1f}"
+            f" {_in_ms(each.engine)}, client {_in_ms(each.client)}, somebody without a core {each.waited:.0%}"
         )
+
+
+def _in_ms(found: Range) -> str:
+    return f"{found.middle * 1e3:.1f} ({found.low * 1e3:.1f} to {found.high * 1e3:.1f})"

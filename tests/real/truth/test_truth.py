@@ -70,9 +70,10 @@ def test_every_first_token_has_a_prefill_time(outcomes: Outcomes, name: str) -> 
     assert times.ours_count == times.requests
 
 
-def test_latency_in_the_windows_is_the_engines(outcomes: Outcomes) -> None:
-    """At every scrape in the scenarios of prefill, where nobody on the way of the tokens was kept from a core."""
-    found = [each for name in PREFILLS for each in outcomes[name].latencies]
-    undisturbed = [each for each in found if each.undisturbed]
-    assert undisturbed, f"this machine is too busy: in no window less than {min(each.waited for each in found):.0%}"
-    assert not [each for each in undisturbed if not each.agrees]
+@pytest.mark.parametrize("name", PREFILLS)
+def test_latency_in_the_windows_is_the_engines(outcomes: Outcomes, name: str) -> None:
+    """At every scrape. Where those who hand tokens on waited for a core, gaps on the wire are no longer the engine's;
+    then ours must still lie between what the engine made and what the client got."""
+    found = outcomes[name].latencies
+    assert found
+    assert not [each for each in found if not each.fits]

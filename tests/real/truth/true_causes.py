@@ -21,6 +21,7 @@ from tests.analysis.score_timeline import Stall as EngineStall
 from tests.analysis.score_timeline import stalls_of
 from tests.analysis.timeline_truth import MS, Seen, TrueStep, from_recording
 from tests.real.truth.cores import DELIVERY_ROLES, ENGINE_ROLES, CoreWaits
+from tests.real.truth.slow_reader import CHOICES
 
 #: The engine went on and so did its API server, yet the client read late: something on this machine held it up.
 DELIVERY = "delivery"
@@ -94,7 +95,8 @@ def _of_slow_readers(truth: Truth) -> Iterable[TrueStall]:
     for fault in truth.kind("fault"):
         if fault["what"] == "client_slow":
             length_ns = fault["until"] - fault["at"]
-            yield TrueStall("slow", fault["at"], fault["until"], length_ns / 2, "client")
+            for choice in range(CHOICES):
+                yield TrueStall(f"slow {choice}", fault["at"], fault["until"], length_ns / 2, "client")
 
 
 class _Judge:
@@ -110,20 +112,18 @@ class _Judge:
                 self.preempted[stream].append(line["scheduled"])
 
     def cause(self, stall: EngineStall) -> str:
-        half_ns = (stall.end_ns - stall.start_ns) / 2
         if (fault := self._fault(stall)) is not None:
             return fault
-        if self._waited_ns(stall, DELIVERY_ROLES) > half_ns or self._late_ns(stall) > half_ns:
-            return STARVED
         if stall.is_prefill:
             return "prefill"
         if self._recomputed(stall):
             return "preemption"
-        # Steps with prompts may be slow for want of a core, and are what they are; for others that is the reason.
-        if self._waited_ns(stall, ENGINE_ROLES) > half_ns:
-            return STARVED
+        half_ns = (stall.end_ns - stall.start_ns) / 2
         if self._longest_step_ns(stall) > half_ns:
-            return UNEXPLAINED
+            # Steps with prompts may be slow for want of a core, and are what they are; for others that is the reason.
+            return STARVED if self._waited_ns(stall, ENGINE_ROLES) > half_ns else UNEXPLAINED
+        if self._waited_ns(stall, DELIVERY_ROLES) > half_ns or self._late_ns(stall) > half_ns:
+            return STARVED
         return "frontend" if self._taken_in_late(stall.start_ns, stall.end_ns) else DELIVERY
 
     def _fault(self, stall: EngineStall) -> str | None:
@@ -153,7 +153,7 @@ class _Judge:
     def _recomputed(self, stall: EngineStall) -> bool:
         # A step that ends with the gap is delivered within it; what was thrown out may have been so just before.
         out = any(stall.start_ns - 50 * MS < at_ns < stall.end_ns for at_ns in self.preempted[stall.rid])
-        return out or sum(step.recomputed for step in self._steps(stall)) > 0
+        return out or bool(sum(step.recomputed for step in self._steps(stall)))
 
     def _taken_in_late(self, start_ns: int, end_ns: int) -> bool:
         """Whether the API server took in no step for half of the gap."""

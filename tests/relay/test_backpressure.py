@@ -69,6 +69,21 @@ def test_tokens_pause_and_go_on_one_by_one(relay: RunningRelay, upstream: Script
     assert len(relay.tap.wait(Kind.BLOCKED)) == len(relay.tap.wait(Kind.UNBLOCKED))
 
 
+def test_interim_answers_pause_too(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    client = relay.connect(receive_buffer=4096)
+    client.send(post())
+    server = upstream.accept()
+    server.head()
+    server.exactly(15)
+    hint = b"HTTP/1.1 103 Early Hints\r\nLink: %b\r\n\r\n" % (b"x" * 60_000)
+    server.send_until_blocked(hint)
+    (connection,) = relay.relay.clients
+    assert connection.unsent is not None
+    assert len(connection.unsent) < 300_000
+    client.close()
+    assert relay.tap.end().finish is Finish.CLIENT_CLOSED
+
+
 def test_a_blocked_client_that_leaves_is_noticed(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
     client = relay.connect(receive_buffer=4096)
     client.send(post())

@@ -293,6 +293,30 @@ def test_a_limit_for_silence_can_be_set(
     assert server.end() == "reset"
 
 
+def test_neither_a_stream_nor_a_client_that_takes_nothing_is_silent(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream
+) -> None:
+    relay = start(idle_limit_s=0.3)
+    client, blocked = relay.connect(), relay.connect(receive_buffer=4096)
+    client.send(post())
+    server = upstream.accept()
+    server.head()
+    server.exactly(15)
+    server.send(STREAM_HEAD)
+    blocked.send(post())
+    flooding = upstream.accept()
+    flooding.head()
+    flooding.exactly(15)
+    flooding.send(STREAM_HEAD)
+    flooding.send_until_blocked(chunk(b"x" * 60_000))
+    for number in range(14):  # beyond two of the relay's looks at it
+        server.send(chunk(event(number)))
+        assert server.is_silent(0.15)
+    assert relay.in_flight == 2
+    server.send(LAST_CHUNK)
+    assert client.until(LAST_CHUNK).endswith(chunk(event(13)) + LAST_CHUNK)
+
+
 def test_a_fault_of_ours_ends_one_exchange_and_says_where_not_what(
     relay: RunningRelay, upstream: ScriptedUpstream, capsys: pytest.CaptureFixture[str]
 ) -> None:

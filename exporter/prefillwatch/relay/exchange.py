@@ -50,10 +50,9 @@ class Exchange:
     """See the module. The client's connection outlives it, the upstream's may."""
 
     __slots__ = (
-        "_add_record", "_answer", "_data_key", "_dial", "_ending", "_head",
-        "_head_searched", "_observed", "_paused", "_recv", "_repeatable", "_send", "_sending", "_tapped_body",
-        "_told_request", "_told_response", "_upstream", "client", "done", "is_answering", "last_read_ns",
-        "received_ns", "relay", "request", "stream",
+        "_add_record", "_answer", "_data_key", "_dial", "_ending", "_head", "_head_searched", "_observed", "_paused",
+        "_recv", "_repeatable", "_send", "_sending", "_tapped_body", "_told_request", "_told_response", "_upstream",
+        "client", "done", "is_answering", "last_read_ns", "received_ns", "relay", "request", "stream",
     )  # fmt: skip
 
     def __init__(self, relay: Relay, client: ClientConnection, request: Request) -> None:
@@ -195,6 +194,7 @@ class Exchange:
         add_time(now)
         add_key(self._data_key)
         add_payload(data[start:-2])
+        self.last_read_ns = now
         if sent != size:
             self.client.hold(data, sent)
             self._pause()
@@ -267,6 +267,7 @@ class Exchange:
             raise HeadError(502, "upgrade", "Upstream switched protocols without being asked.")
         if response.status != 100 and self.request.minor == 1:  # we have answered Expect ourselves
             self.client.write(interim_head(response))
+            self._pause_if_blocked()
 
     def _take_response(self, response: Response, rest: bytes, now: int) -> None:
         sending = self._sending
@@ -311,8 +312,7 @@ class Exchange:
             return
         if payload and answer.observes(payload):
             self.relay.tap.add_data(now, self.stream, payload)
-        if self.client.unsent is not None:
-            self._pause()
+        self._pause_if_blocked()
         if answer.done:
             self._complete(reusable=answer.upstream_keeps and not extra)
         elif not self._paused:
@@ -327,10 +327,12 @@ class Exchange:
     # Back-pressure
     # -----------------------------------------------------------------------------------------------------------------
 
+    def _pause_if_blocked(self) -> None:
+        if self.client.unsent is not None and not self._paused and not self.done:
+            self._pause()
+
     def _pause(self) -> None:
         """The client's socket is full: read no further before it has taken what we hold."""
-        if self._paused:
-            return
         self._paused = True
         self._add(monotonic_ns(), Kind.BLOCKED)
         if self._upstream is not None:
@@ -340,7 +342,8 @@ class Exchange:
         """The client has taken all."""
         if self._paused:
             self._paused = False
-            self._add(monotonic_ns(), Kind.UNBLOCKED)
+            self.last_read_ns = now = monotonic_ns()  # the silence until here was not upstream's
+            self._add(now, Kind.UNBLOCKED)
         if self._answer is not None and self._answer.done:
             self._over(Finish.COMPLETE, keep=self._answer.client_keeps)
         elif self._upstream is not None:
@@ -357,8 +360,10 @@ class Exchange:
         if upstream is not None:
             if reusable:
                 self.relay.pool.release(upstream, answer.upstream_limit)
-            else:
+            elif self._sending is not None and not self._sending.sent_ns:
                 upstream.abort()
+            else:
+                upstream.close()
         if self.client.unsent is None:
             self._over(Finish.COMPLETE, keep=answer.client_keeps)
 
@@ -396,8 +401,10 @@ class Exchange:
         else:
             self._truncated("malformed")
 
-    def silent(self) -> None:
-        """Upstream exceeded the limit for silence."""
+    def end_if_silent(self, since_ns: int) -> None:
+        """Break off if upstream's turn has brought nothing since then."""
+        if not self.is_answering or self._paused or self.done or self.last_read_ns >= since_ns:
+            return
         if self._answer is None:
             self._answer_error(Finish.UPSTREAM_UNREACHABLE, 504, "idle_limit", "Upstream was silent for too long.")
         else:

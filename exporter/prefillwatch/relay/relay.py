@@ -212,15 +212,11 @@ class Relay:
         now = monotonic_ns()
         self._tell_stats(now)
         if self.settings.idle_limit_s:
-            self._find_silent(now - int(self.settings.idle_limit_s * 1e9))
+            since_ns = now - int(self.settings.idle_limit_s * 1e9)
+            self._in_slices(lambda exchange: exchange.end_if_silent(since_ns), list(self.exchanges.values()))
         if os.getppid() != self._parent and not self.draining:
             self.drain()  # the supervisor is gone, and with it all who could stop or restart us
         self.reactor.call_later(_STATS_S, self._tick)
-
-    def _find_silent(self, since_ns: int) -> None:
-        for exchange in list(self.exchanges.values()):
-            if exchange.is_answering and exchange.last_read_ns < since_ns:
-                exchange.silent()
 
     def _tell_stats(self, now: int) -> None:
         stats = RelayStats(

@@ -105,7 +105,7 @@ class _Judge:
         self.faults = [(line["at"], line["until"], BY_FAULT[line["what"]]) for line in truth.kind("fault")]
         self.late = [(line["at"], line["until"]) for line in truth.kind("late")]
         self.cores = truth.cores()
-        self.taken_in = [line["at"] for line in truth.kind("iteration")]
+        self.taken_in: list[int] = [line["at"] for line in truth.kind("iteration")]
         self.preempted: dict[str, list[int]] = defaultdict(list)
         for line in truth.kind("step"):
             for stream in line["preempted"]:

@@ -146,3 +146,14 @@ def test_totals_of_a_relay_go_on_over_its_restarts() -> None:
     told(2, (1, 0), 1)
     relay = observed.taps.relays[0]
     assert (relay.lag_counts, relay.lag_sum, relay.retries) == ([8, 1], 9.0, 4)
+
+
+def test_a_gap_that_ended_when_the_relay_woke_up_late_is_marked_as_our_own() -> None:
+    observed = Observed()
+    relay = Relay(observed)
+    stream = relay.request(0)
+    stream_tokens(relay, stream, [100, 120, 140, 640, 660])
+    relay.add(639, 0, Kind.LATE, (480_000_000).to_bytes(8, "little"))
+    relay.flush()
+    observed.advance(2000)
+    assert observed.values(table.LAGGED_GAPS) == {("m",): 1}

@@ -17,7 +17,7 @@ from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.witness import EnginePage
 from prefillwatch.export import table
 from prefillwatch.export.spec import Spec
-from prefillwatch.wire.tap import Finish, Kind, RelayStats, encode_payload
+from prefillwatch.wire.tap import Finish, Kind
 
 PACKET_MS = 20.0
 #: Long enough for every verdict to become final.
@@ -155,18 +155,9 @@ class Scene:
             at += every
 
     def relay_lags(self, at: float, seconds: float) -> None:
-        """The relay tells every second how late it ran; now it was once as late as this."""
-        bounds = (0.05, 0.1, 0.25, 0.5, 1.0)
-
-        def tell(relay: Relay, at: float, late: bool) -> None:
-            counts = [10] + [0] * len(bounds)
-            if late:
-                counts[sum(seconds > bound for bound in bounds)] += 1
-            stats = RelayStats(1, 1, 0, 1, bounds, tuple(counts), 0.0)
-            relay.add(at, 0, Kind.STATS, encode_payload(stats))
-
-        self.at(at - 1000 * seconds - 10, lambda relay: tell(relay, at - 1000 * seconds - 10, False))
-        self.at(at, lambda relay: tell(relay, at, True))
+        """The relay did not run for so long, and tells it when it runs again."""
+        late = round(seconds * 1e9).to_bytes(8, "little")
+        self.at(at, lambda relay: relay.add(at, 0, Kind.LATE, late))
 
     def lose(self, since: float, until: float) -> None:
         """A packet with these moments in it does not get through."""

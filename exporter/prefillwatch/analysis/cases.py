@@ -83,7 +83,8 @@ class CaseWorker:
             excess=stall.excess_ns / NS,
             baseline=stall.baseline_ns / NS,
             streams=len(stalls),
-            own_lag=self._witness.own_lag.worst(start_ns, end_ns),
+            # In the middle of a silence there was nothing to read: only lag that lasts to its end makes it longer.
+            own_lag=self._witness.own_lag.at_the_end(end_ns, _SPREAD_NS),
             records_lost=self._witness.holes.worst(start_ns, end_ns) > 0,
             blocked=min(each.request.blocked_within(each.started_ns, end_ns) for each in stalls) / NS,
             common_silence=stall.common_ns / NS,
@@ -182,11 +183,21 @@ class CaseWorker:
         return False
 
     def _recomputed(self, stall: Stall) -> int:
-        return sum(
-            tokens
+        back = [
+            (tokens, other)
             for ended_ns, tokens, other in self._left_out
             if other is not stall and abs(ended_ns - stall.ended_ns) <= _TOGETHER_NS
-        )
+        ]
+        if not back or self._nothing_preempted_since(min(other.started_ns for _, other in back), stall.ended_ns):
+            return 0
+        return sum(tokens for tokens, _ in back)
+
+    def _nothing_preempted_since(self, start_ns: int, end_ns: int) -> bool:
+        """Upstream counts its preemptions, and there was none from before these streams fell silent."""
+        before, after = self._pages_around(start_ns, end_ns)
+        if before is None or after is None or before.preemptions is None or after.preemptions is None:
+            return False
+        return after.preemptions == before.preemptions
 
     # --- Pages of upstream's metrics ---
 

@@ -35,6 +35,8 @@ from prefillwatch.wire.fingerprint import BLOCK_CHARS, BLOCK_TOKENS
 #: A gap whose steps are not final so long after its end is judged by what is known: its step has closed by then, and
 #: first tokens that trail it have come.
 _PATIENCE_NS: Final = NS // 4
+#: A read so near to the end of a time in which a relay did not run is late by its fault.
+_LATE_NS: Final = NS // 50
 #: Tokens per block of the KV cache until upstream tells; what is cached is cached in whole blocks.
 _BLOCK_SIZE: Final = 16
 #: A first token waits so long for the exact size of its prompt, while nothing is learned about this model's texts.
@@ -202,9 +204,9 @@ class Ledger:
         self._block_size = block_size or self._block_size
         self._prefix_caching = in_use is not False
 
-    def lagged(self, start_ns: int, end_ns: int, seconds: float) -> None:
+    def lagged(self, start_ns: int, end_ns: int) -> None:
         """Somewhere between these moments a relay did not run for so long, and reads are late by as much."""
-        self.causes.witness.own_lag.add(start_ns, end_ns, seconds)
+        self.causes.witness.own_lag.add(start_ns, end_ns, (end_ns - start_ns) / NS)
 
     def ended(self, request: Request, time_ns: int, outcome: str) -> None:
         """The exchange is over; its books close with the next `advance`, behind the reads that came before."""
@@ -314,6 +316,7 @@ class Ledger:
         if gaps is None:
             return
         overlap = self.timeline.in_service(gaps.start_ns, gaps.end_ns)
+        late = self.causes.witness.own_lag.touching(gaps.end_ns, _LATE_NS)
         seconds = (gaps.end_ns - gaps.start_ns) / NS
         clear = overlap.tokens == 0
         self.book.note_clear(
@@ -322,6 +325,7 @@ class Ledger:
         for model in np.unique(gaps.model).tolist():
             own = gaps.model == model
             books = self.books(model)
+            self._sink.lagged(model, int(late[own].sum()))
             books.judged(seconds[own], overlap.tokens[own], now_ns)
             books.correlation.add(now_ns // NS, float(seconds[own].max()), int(overlap.tokens[own].max()))
         self._unsettled.add(gaps.pick(overlap.provisional))

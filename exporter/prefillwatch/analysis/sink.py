@@ -24,6 +24,9 @@ class Sink(Protocol):
     def tokens(self, model: int, generated: int, coalesced: int) -> None:
         """Generated tokens, and token events that came in one read with another of their stream."""
 
+    def lagged(self, model: int, gaps: int) -> None:
+        """So many gaps are in part our own fault: the relay did not run when they ended."""
+
     def tokens_per_event(self, model: int, tokens: float, events: int) -> None:
         """So many token events carried so many tokens each (on average, where only usage at the end tells)."""
 

@@ -24,6 +24,8 @@ CLIENT: Final = "client"
 ENGINE_PAUSE: Final = "engine_pause"
 CAUSES: Final = (PREFILL, PREEMPTION, FRONTEND, BUFFERING, CLIENT, ENGINE_PAUSE, UNATTRIBUTED)
 
+#: Tokens in one bunch that no single step can have made.
+ENOUGH_BUNCHED: Final = 32.0
 #: A cause that covers so much of the gap explains it.
 MOST: Final = 0.5
 #: Fewer tokens than this in a bunch are chance …
@@ -81,14 +83,18 @@ class Case:
 
     @property
     def bunched(self) -> bool:
-        events = self.caught_up >= max(FEWEST_BUNCHED, MOST * self.withheld)
-        return events or self.merged
+        return self.caught_up >= self._proof(FEWEST_BUNCHED) or self.merged
+
+    def _proof(self, fewest: float) -> float:
+        """So many tokens at once were made in the silence, whatever had been due by a pace that the engine may not have
+        kept."""
+        return max(fewest, min(MOST * self.withheld, ENOUGH_BUNCHED))
 
     @property
     def merged(self) -> bool:
         """Several tokens in one event, which only the server can do."""
         fewest = FEWEST_BY_TEXT if self.streams <= _FEW_STREAMS else FEWEST_BUNCHED
-        return self.by_text >= max(fewest, MOST * self.withheld)
+        return self.by_text >= self._proof(fewest)
 
     @property
     def in_bursts(self) -> bool:

@@ -13,6 +13,9 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from prefillwatch.analysis.heartbeat import Step
 from prefillwatch.analysis.prefill import StepFacts
 from prefillwatch.analysis.request import Request
@@ -172,6 +175,15 @@ class BadTimes:
 
     def worst(self, start_ns: int, end_ns: int) -> float:
         return max((bad for since, until, bad in self._times if since < end_ns and until > start_ns), default=0.0)
+
+    def touching(self, ends_ns: npt.NDArray[np.int64], within_ns: int) -> npt.NDArray[np.bool_]:
+        """For each moment whether one of them ended there."""
+        late = np.sort(np.array([until for _, until, _ in self._times], np.int64))
+        return late.searchsorted(ends_ns - within_ns) < late.searchsorted(ends_ns + within_ns, "right")
+
+    def at_the_end(self, end_ns: int, within_ns: int) -> float:
+        """The worst that lasted until this moment."""
+        return max((bad for _, until, bad in self._times if abs(until - end_ns) <= within_ns), default=0.0)
 
 
 class Witness:

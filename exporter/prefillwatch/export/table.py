@@ -109,7 +109,7 @@ COALESCED_TOKENS = _counter(
 LAGGED_GAPS = _counter(
     "lagged_gaps_total",
     (MODEL,),
-    "Gaps during which the relay itself was held up, so that their length is in part our own fault.",
+    "Gaps that ended when the relay itself had been held up for 20 ms or more, so that they are in part our own fault.",
 )
 DECODING_STREAMS = _gauge("decoding_streams", (MODEL,), "Streams between their first and their last token now.")
 FROZEN_STREAMS = _gauge("frozen_streams", (MODEL,), "Decoding streams whose open gap already counts as a stall, now.")

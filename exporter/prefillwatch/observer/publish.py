@@ -32,6 +32,7 @@ class Publisher:
         self._gaps = registry.histogram(table.INTER_TOKEN_LATENCY)
         self._generated = registry.counter(table.GENERATED_TOKENS)
         self._coalesced = registry.counter(table.COALESCED_TOKENS)
+        self._lagged = registry.counter(table.LAGGED_GAPS)
         self._tokens_per_event = registry.histogram(table.TOKENS_PER_EVENT)
         self._ttft = registry.histogram(table.TIME_TO_FIRST_TOKEN)
         self._queue = registry.histogram(table.QUEUE)
@@ -72,6 +73,9 @@ class Publisher:
         labels = (self._model(model),)
         self._generated.add(labels, generated)
         self._coalesced.add(labels, coalesced)
+
+    def lagged(self, model: int, gaps: int) -> None:
+        self._lagged.add((self._model(model),), gaps)
 
     def tokens_per_event(self, model: int, tokens: float, events: int) -> None:
         child = self._tokens_per_event.child((self._model(model),))

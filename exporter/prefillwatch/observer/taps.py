@@ -22,9 +22,6 @@ from prefillwatch.wire.tap import End, Finish, Kind, Packet, RelayStats, Request
 #: More streams of one relay than this are not followed; they still pass through unharmed.
 MAX_EXCHANGES: Final = 65_536
 
-#: From here on our own lag could pass for a stall.
-_MUCH_LAG_S: Final = 0.05
-_MOST_LAG_NS: Final = 60_000_000_000
 
 _DATA: Final = int(Kind.DATA)
 _DATA_PART: Final = int(Kind.DATA_PART)
@@ -44,18 +41,7 @@ class RelayTap:
     lag_counts: list[int] = field(default_factory=list)  # of all processes of this relay together
     lag_sum: float = 0.0
     stats: RelayStats | None = None
-    stats_ns: int = 0  # when they were told
     streams: dict[int, Exchange] = field(default_factory=dict)
-
-    def worst_lag(self, stats: RelayStats) -> float:
-        """For how many seconds at a time the relay did not run since the figures before, at least."""
-        before = self.stats
-        if before is None or len(before.lag_counts) != len(stats.lag_counts):
-            return 0.0
-        bounds = (0.0, *stats.lag_bounds)
-        grown = [bounds[i] for i, count in enumerate(stats.lag_counts) if count > before.lag_counts[i]]
-        starved = (stats.core_wait_ns - before.core_wait_ns) / 1e9
-        return max(grown[-1] if grown else 0.0, starved)
 
     def take_stats(self, stats: RelayStats) -> None:
         """Running totals of the present process; ours go on over restarts."""
@@ -155,20 +141,15 @@ class TapReader:
             elif kind == Kind.END:
                 self._end(relay, stream, time_ns, payload)
             elif kind == Kind.STATS:
-                self._take_stats(relay, time_ns, decode_payload(Kind.STATS, payload, RelayStats))
+                relay.take_stats(decode_payload(Kind.STATS, payload, RelayStats))
+            elif kind == Kind.LATE:
+                self._ledger.lagged(time_ns - int.from_bytes(payload, "little"), time_ns)
             elif exchange := relay.streams.get(stream):
                 exchange.record(kind, time_ns, payload)
         except msgspec.DecodeError:
             self.unreadable += 1
         except LifecycleError:
             self.out_of_order += 1
-
-    def _take_stats(self, relay: RelayTap, time_ns: int, stats: RelayStats) -> None:
-        lag = relay.worst_lag(stats)
-        if lag >= _MUCH_LAG_S:
-            self._ledger.lagged(max(relay.stats_ns, time_ns - _MOST_LAG_NS), time_ns, lag)
-        relay.take_stats(stats)
-        relay.stats_ns = time_ns
 
     def _guard(self, call: Callable[..., None], *arguments: int) -> None:
         try:

@@ -15,6 +15,8 @@ from prefillwatch.relay.reactor import EDGES, Reactor
 from prefillwatch.wire.tap import Kind, PacketBuilder, Payload, encode_payload, pieces
 
 _INTERVAL_S: Final = 0.02
+#: A gap seen by a relay that was late by as much is in part our own fault.
+_LATE_NS: Final = 20_000_000
 #: Packets that wait for an observer that is slow or starts anew; beyond it they are dropped.
 _MAX_QUEUED_BYTES: Final = 16 * 2**20
 #: At the very end.
@@ -97,7 +99,10 @@ class TapWriter:
 
     def _tick(self) -> None:
         self._armed = False
-        self.lag.observe(self._reactor.late_ns * 1e-9)
+        late_ns = self._reactor.late_ns
+        self.lag.observe(late_ns * 1e-9)
+        if late_ns >= _LATE_NS:
+            self._builder.add(time.monotonic_ns(), 0, Kind.LATE, late_ns.to_bytes(8, "little"))
         self.flush()
         if self.keep_ticking:
             self._arm()

@@ -50,6 +50,7 @@ class Kind(enum.IntEnum):
     BLOCKED = 9  # the client's socket took no more: writing to it is blocked from here
     UNBLOCKED = 10  # the client's socket takes bytes again
     STATS = 11  # stream 0: the relay's own figures (payload: RelayStats)
+    LATE = 12  # stream 0: the relay did not run for so long before this time (payload: nanoseconds, u64 little endian)
 
 
 class Finish(enum.IntEnum):

@@ -19,10 +19,10 @@ def interference() -> dashboard.Dashboard:
         gaps(),
         dose_and_response(),
         causes(),
+        cost_model(),
         first_tokens(),
         kv_cache(),
         traffic(),
-        cost_model(),
         trust(),
     )
     return board(

@@ -29,17 +29,18 @@ FLEET = (
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A dashboard for one instance, or for all; and which of its rows, or all."""
+    """A dashboard for one instance, or for all; and which of its rows, or all but which."""
 
     uid: str
     instance: str = ".+"
     rows: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 # KV cache and preemptions are shown of a server that is short of cache.
 SHORT_OF_CACHE = "KV cache and memory"
 SHOTS = (
-    Shot("prefillwatch-interference", "vllm-1-unchunked"),
+    Shot("prefillwatch-interference", "vllm-1-unchunked", left_out=(SHORT_OF_CACHE,)),
     Shot("prefillwatch-interference", "vllm-2-small-kv", (SHORT_OF_CACHE,)),
     Shot("prefillwatch-fleet"),
 )
@@ -76,7 +77,11 @@ def _captured(seconds: int) -> list[dict[str, Any]]:
         frame = Frame(start, start + seconds, SCRAPE_EVERY_S, SCRAPE_EVERY_S)
         dashboards = load_all()
         return [
-            {**capture(prometheus, dashboards[shot.uid], frame, instance=shot.instance), "rows": shot.rows}
+            {
+                **capture(prometheus, dashboards[shot.uid], frame, instance=shot.instance),
+                "rows": shot.rows,
+                "left_out": shot.left_out,
+            }
             for shot in SHOTS
         ]
 

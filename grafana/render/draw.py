@@ -48,13 +48,13 @@ def bundle(folder: Path) -> Path:
 
 
 def draw(captured: Mapping[str, Any], script: Path, folder: Path) -> list[Path]:
-    """One picture per row of the dashboard, or per row in ``rows`` where it names any; named after both."""
+    """One picture per row of the dashboard that is to be drawn, named after both."""
     panels = captured["dashboard"]["panels"]
     titles = [panel for panel in panels if panel["type"] == "row"]
     bottoms = [*(row["gridPos"]["y"] for row in titles[1:]), _bottom(panels)]
     written = []
     for section, (row, bottom) in enumerate(zip(titles, bottoms, strict=True)):
-        if captured["rows"] and row["title"] not in captured["rows"]:
+        if row["title"] in captured["left_out"] or (captured["rows"] and row["title"] not in captured["rows"]):
             continue
         name = re.sub(r"\W+", "-", row["title"].lower()).strip("-")
         picture = folder / f"{captured['dashboard']['uid'].removeprefix('prefillwatch-')}-{section + 1}-{name}.png"

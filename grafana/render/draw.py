@@ -56,12 +56,16 @@ def draw(captured: Mapping[str, Any], script: Path, folder: Path) -> list[Path]:
     for section, (row, bottom) in enumerate(zip(titles, bottoms, strict=True)):
         if row["title"] in captured["left_out"] or (captured["rows"] and row["title"] not in captured["rows"]):
             continue
-        name = re.sub(r"\W+", "-", row["title"].lower()).strip("-")
-        picture = folder / f"{captured['dashboard']['uid'].removeprefix('prefillwatch-')}-{section + 1}-{name}.png"
+        uid = captured["dashboard"]["uid"].removeprefix("prefillwatch-")
+        picture = folder / f"{uid}-{section + 1}-{picture_name(row['title'])}.png"
         height = (bottom - row["gridPos"]["y"]) * (UNIT + GAP) + 2 * MARGIN
         _shoot({**captured, "section": section, "width": WIDTH - 2 * MARGIN}, script, picture, height)
         written.append(picture)
     return written
+
+
+def picture_name(title: str) -> str:
+    return re.sub(r"\W+", "-", title.lower()).strip("-")
 
 
 def _bottom(panels: Sequence[Mapping[str, Any]]) -> int:

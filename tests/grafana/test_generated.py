@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import yaml
 from grafana.generator import fleet, interference
 from grafana.generator.__main__ import FOLDER, write
+from grafana.render.draw import picture_name
 from grafana.render.model import load_all
 
 PROVISIONING = FOLDER.parent / "provisioning"
@@ -47,3 +49,14 @@ def _scrape_interval() -> str:
     rules = yaml.safe_load((FOLDER.parents[1] / "alerts" / "source.yml").read_text())
     interval: str = rules["intervals"]["scrape"]
     return interval
+
+
+def test_every_row_has_its_picture_and_the_readme_shows_it() -> None:
+    folder = FOLDER.parent
+    shown = re.findall(r"\((screenshots/[^)]+)\)", (folder / "README.md").read_text())
+    rows = [panel for dashboard in load_all().values() for panel in dashboard["panels"] if panel["type"] == "row"]
+    assert len(shown) == len(rows)
+    assert {path.name for path in (folder / "screenshots").iterdir()} == {Path(name).name for name in shown}
+    for row in rows:
+        assert any(picture_name(row["title"]) in name for name in shown), row["title"]
+    assert all((folder / name).stat().st_size < 400_000 for name in shown)

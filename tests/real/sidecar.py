@@ -129,7 +129,7 @@ class Metrics:
 
     @classmethod
     def read(cls, url: str) -> Metrics:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return cls.parse(answer.read().decode())
 
     @classmethod
@@ -154,6 +154,11 @@ class Metrics:
     def matching(self, name: str, labels: dict[str, str]) -> list[float]:
         wanted = labels.items()
         return [value for (each, have), value in self.samples.items() if each == name and wanted <= set(have)]
+
+    def gaps(self) -> float:
+        """Token events that were not the first of their stream: each makes a gap, or came with another in one read."""
+        name = "prefillwatch_inter_token_latency_seconds_count"
+        return self.total(name) + self.total("prefillwatch_coalesced_tokens_total")
 
     def since(self, before: Metrics) -> Metrics:
         """What counters and histograms gained since an earlier scrape."""

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -254,6 +255,7 @@ def main() -> int:
     program = str(options.programs / "bin/prometheus") if options.programs else shutil.which("prometheus")
     if program is None:
         parser.error("there is no prometheus in PATH; name a folder with --programs (see scripts/monitoring)")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that Prometheus is ended too
     report = measure(program, options.replicas, options.seconds, options.scrape, ROOT / "alerts/rules")
     print("\n".join(report.lines()))
     return 0

@@ -29,6 +29,14 @@ def test_a_prompt_that_can_have_taken_so_long(possible: float) -> None:
     assert judge(case(**PREFILL | {"prefill_possible": possible})) == "prefill"
 
 
+@pytest.mark.parametrize(
+    "sign", [{"recomputed_tokens": 300}, {"preemptions": 1.0, "kv_usage": 1.0, "gauges_known": True}]
+)
+def test_who_is_only_supposed_to_have_been_in_service_yields_to_signs_of_preemption(sign: dict[str, Any]) -> None:
+    assert judge(case(**PREFILL, **sign)) == "prefill"
+    assert judge(case(**PREFILL, **sign, prefill_guessed=True)) == "preemption"
+
+
 def test_a_prompt_that_cannot() -> None:
     assert judge(case(**PREFILL | {"prefill_tokens": 300, "prefill_possible": 0.12})) == "unattributed"
 

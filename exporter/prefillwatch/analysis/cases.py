@@ -37,6 +37,7 @@ class InService(NamedTuple):
     shares: tuple[Share, ...]
     tokens: int
     possible_s: float
+    guessed: bool = False
 
 
 class CaseWorker:
@@ -98,6 +99,7 @@ class CaseWorker:
             prefill_tokens=service.tokens,
             prefill_possible=service.possible_s,
             cost_known=stall.cost.known,
+            prefill_guessed=service.guessed,
             recomputed_tokens=self._recomputed(stall),
             gauges_known=known,
             preemptions=_preemptions(before, after),
@@ -115,7 +117,7 @@ class CaseWorker:
             return found
         # How the engine fills its steps is not known yet, so whoever was waiting may have been in them.
         waiting = self._weigh(stall, self._waiting_through(stall))
-        return waiting if waiting.possible_s * NS >= stall.excess_ns else found
+        return waiting._replace(guessed=True) if waiting.possible_s * NS >= stall.excess_ns else found
 
     def _weigh(self, stall: Stall, tokens: dict[Request, int]) -> InService:
         return InService(shares_of(tokens), sum(tokens.values()), self._possible_ns(stall, tokens) / NS)

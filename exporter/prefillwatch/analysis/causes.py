@@ -32,8 +32,8 @@ _RIPE_NS: Final = NS * 3 // 2
 _PATIENCE_NS: Final = 30 * NS
 #: Stalls whose silence began, and ended, within this are judged together.
 _TOGETHER_NS: Final = 50_000_000
-#: Outcomes of an answer that broke off because of upstream: the silence before was real.
-_BROKEN: Final = frozenset({"error", "error_in_stream", "upstream_truncated"})
+#: Outcomes of an answer that upstream broke off: the silence before was real.
+_BROKEN: Final = frozenset({"error_in_stream", "upstream_truncated"})
 
 
 class Causes:

@@ -18,6 +18,8 @@ from prefillwatch.analysis.request import Request
 #: Delays of one cause less than this apart are one incident.
 CHAIN_NS: Final = 1_000_000_000
 _MOST_NAMED: Final = 256
+#: An incident may last for hours; its victims are counted up to here.
+_MOST_VICTIMS: Final = 65_536
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +40,8 @@ class Tally:
         self.delays += 1
         self.excess_ns += delay.excess_ns
         self.decoding = max(self.decoding, delay.decoding)
-        self.victims.add(delay.request.rid)
+        if len(self.victims) < _MOST_VICTIMS:
+            self.victims.add(delay.request.rid)
         self.models[delay.model] += 1
         if delay.length_ns(now_ns) >= self.worst_ns:
             self.worst_ns = delay.length_ns(now_ns)

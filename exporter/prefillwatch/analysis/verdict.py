@@ -68,6 +68,7 @@ class Case:
     prefill_tokens: int = 0
     prefill_possible: float = 0.0  # seconds that they can have taken at most
     cost_known: bool = False
+    prefill_guessed: bool = False  # the engine's order is not known, so whoever waited was taken to be in service
     # Upstream
     recomputed_tokens: int = 0  # of streams that came back to the batch with the end of this gap
     gauges_known: bool = False  # pages from around the gap are there
@@ -116,6 +117,7 @@ class Case:
             "prefill_tokens_in_service": self.prefill_tokens,
             "prefill_possible_seconds": round(self.prefill_possible, 4) if self.cost_known else None,
             "prefill_cost_known": self.cost_known,
+            "prefill_guessed": self.prefill_guessed,
             "engine_gauges_known": self.gauges_known,
         }
         if self.gauges_known:
@@ -162,10 +164,12 @@ def _left_out(case: Case) -> bool:
 
 
 def _recomputed(case: Case) -> bool:
-    return case.recomputed_tokens > case.prefill_tokens
+    return case.recomputed_tokens > (0 if case.prefill_guessed else case.prefill_tokens)
 
 
 def _prefill(case: Case) -> bool:
+    if case.prefill_guessed and _preempted(case):
+        return False
     return case.prefill_tokens > 0 and case.excess <= case.prefill_possible
 
 

@@ -57,12 +57,11 @@ class IncidentHistory:
             "ongoing": ongoing,
             "victims": len(tally.victims),
             "decoding": tally.decoding,
-            "stalls": tally.delays,
             "stall_seconds": tally.excess_ns / NS,
             "worst_gap_seconds": tally.worst_ns / NS,
             "baseline_gap_seconds": tally.baseline_ns / NS or None,
             **_culprits(tally),
-            "evidence": tally.evidence,
+            "evidence": {"delays": tally.delays, **tally.evidence},
         }
 
 

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SCRAPE_EVERY_S = 2
 JOB = "prefillwatch"
-START_LIMIT_S = 30.0
+START_LIMIT_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)

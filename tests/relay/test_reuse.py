@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.relay.peers import (
@@ -239,6 +241,27 @@ def test_a_name_with_an_address_that_refuses_and_one_that_accepts(
         assert server.head().startswith(b"POST ")
         server.send(STREAM_HEAD + chunk(event(1)))
         client.until(chunk(event(1)))
+
+
+def test_a_server_that_speaks_first_is_heard(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    spoken = threading.Event()
+    lookup = relay.relay.dialer.lookup
+    original = lookup.addresses
+
+    def connect_and_wait(found: Any) -> None:
+        def then_wait(addresses: Any) -> None:
+            found(addresses)
+            spoken.wait(5)
+
+        original(then_wait)
+
+    lookup.addresses = connect_and_wait  # type: ignore[method-assign]
+    client = relay.connect()
+    client.send(get())
+    server = upstream.accept()
+    server.send(b"HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno")
+    spoken.set()
+    assert client.until(b"\r\n\r\nno").startswith(b"HTTP/1.1 503 Busy\r\n")
 
 
 def test_many_requests_at_once_need_as_many_connections(relay: RunningRelay, upstream: ScriptedUpstream) -> None:

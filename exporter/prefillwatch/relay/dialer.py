@@ -50,7 +50,7 @@ class Dialer:
 class Dial:
     """One connection on its way to being open."""
 
-    __slots__ = ("_addresses", "_dialer", "_on_failure", "_on_open", "_reactor", "_socket", "_tls")
+    __slots__ = ("_addresses", "_dialer", "_early", "_on_failure", "_on_open", "_reactor", "_socket", "_tls")
 
     def __init__(
         self, dialer: Dialer, on_open: Callable[[UpstreamConnection], None], on_failure: Callable[[str], None]
@@ -62,6 +62,7 @@ class Dial:
         self._addresses: list[Address] = []
         self._socket: socket.socket | None = None
         self._tls: TlsSocket | None = None
+        self._early = False
         dialer.limits.add(self)
         dialer.lookup.addresses(self._found)
 
@@ -124,6 +125,7 @@ class Dial:
         if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._try_next()
         elif events & select.EPOLLOUT:
+            self._early = events != select.EPOLLOUT  # some servers speak first, to say that they are busy
             self._connected(self._socket)
 
     def _connected(self, opened: socket.socket) -> None:
@@ -155,7 +157,9 @@ class Dial:
         assert on_open is not None
         self._over()
         self._dialer.open += 1
-        on_open(UpstreamConnection(self._reactor, opened, self._tls, self._dialer.count_close))
+        connection = UpstreamConnection(self._reactor, opened, self._tls, self._dialer.count_close)
+        connection.may_hold_bytes |= self._early
+        on_open(connection)
 
 
 class Lookup:

@@ -130,6 +130,9 @@ class Exchange:
         self._upstream = connection
         self._recv = connection.recv
         self.relay.reactor.handlers[connection.fd] = self._on_upstream
+        if connection.may_hold_bytes:
+            self._ending = True
+            self.relay.reactor.soon(self._read_on)
         self._pump()
 
     def _pump(self) -> None:

@@ -30,9 +30,24 @@ class ByteStream(Protocol):
 
 
 class UpstreamConnection:
-    """An open connection. It belongs to one exchange, or to the pool; whoever owns it sets its handler."""
+    """An open connection. It belongs to one exchange, or to the pool; whoever owns it sets its handler.
 
-    __slots__ = ("_on_close", "_pool", "expires_ns", "fd", "is_tls", "reactor", "recv", "reused", "send", "socket")
+    ``may_hold_bytes``: something may have come while nobody read, and the kernel will not tell of it again.
+    """
+
+    __slots__ = (
+        "_on_close",
+        "_pool",
+        "expires_ns",
+        "fd",
+        "is_tls",
+        "may_hold_bytes",
+        "reactor",
+        "recv",
+        "reused",
+        "send",
+        "socket",
+    )
 
     def __init__(
         self, reactor: Reactor, opened: socket.socket, tls: TlsSocket | None, on_close: Callable[[], None]
@@ -44,6 +59,7 @@ class UpstreamConnection:
         self.recv = stream.recv
         self.send = stream.send
         self.is_tls = tls is not None
+        self.may_hold_bytes = self.is_tls
         self.reused = False
         self.expires_ns = 0
         self._on_close = on_close
@@ -105,6 +121,7 @@ class Pool:
             self._limits.discard(connection)
             if now < connection.expires_ns and connection.is_quiet():
                 connection.reused = True
+                connection.may_hold_bytes = False
                 return connection
             connection.close()
         return None

@@ -1,4 +1,6 @@
-"""Holds the verdicts on stalls against the step log of a real vLLM: seconds of stalls by true and by named cause.
+"""Holds the verdicts on stalls against what the engine did: seconds of stalls by true and by named cause.
+
+The engine is a real vLLM that was recorded with its step log, or the simulated one.
 
 .venv/bin/python tests/analysis/score_verdicts.py [NAME ...]
 """
@@ -10,8 +12,9 @@ import gzip
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.analysis.score_timeline import Stall as TrueStall
 from tests.analysis.score_timeline import agreement, stalls_of
-from tests.analysis.timeline_truth import MS, Seen, from_recording
+from tests.analysis.timeline_truth import MS, Seen, from_recording, wire_events
+from tests.analysis.workloads import SIMULATED
 from tests.observer.script import DONE, Observed, Relay, chunk, ns, usage
 from tests.scenarios.playbook import text_of
 
@@ -63,15 +67,21 @@ class Verdicts:
         return 1 - self.wrong_names / hit if hit else 1.0
 
 
-def replay(path: Path) -> tuple[list[Stall], Observed, dict[str, int]]:
-    """The recording through the tap; the final stalls, and the number of each request's stream."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
+def listening() -> tuple[Observed, list[Stall]]:
+    """An observer, and the list of its final stalls."""
     observed = Observed()
-    relay = Relay(observed)
     stalls: list[Stall] = []
     tell = observed.publisher.stall
     observed.publisher.stall = lambda stall: (stalls.append(stall), tell(stall))[1]  # type: ignore[method-assign]
+    return observed, stalls
+
+
+def replay(path: Path) -> tuple[list[Stall], Observed]:
+    """A recording through the tap."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    observed, stalls = listening()
+    relay = Relay(observed)
     teller = Teller(observed, relay)
     for line in lines[1:]:
         at = line["at"] / MS if "at" in line else None
@@ -83,7 +93,34 @@ def replay(path: Path) -> tuple[list[Stall], Observed, dict[str, int]]:
         teller.kinds[line["kind"]](at, line)
     relay.flush()
     observed.advance(observed.now_ms + 35_000)
-    return stalls, observed, teller.streams
+    return stalls, observed
+
+
+def replay_simulated(seen: Seen) -> tuple[list[Stall], Observed]:
+    """What the wire showed of a simulated engine, through the tap. There are no pages of metrics."""
+    observed, stalls = listening()
+    relay = Relay(observed)
+    streams: dict[str, int] = {}
+    for at_ns, what, rid in wire_events(seen):
+        at, (_, tokens, uncached) = at_ns / MS, seen.prompts[rid]
+        if at > observed.now_ms + PACKET_MS:
+            relay.flush()
+            observed.advance(at)
+        if what == "sent":
+            text = text_of(rid, 4 * tokens)
+            streams[rid] = relay.request(at, {"messages": [{"role": "user", "content": text}]}, request_id=rid)
+        elif what == "gone":
+            relay.end(at, streams[rid], Finish.CLIENT_CLOSED)
+        elif what == "closed":
+            relay.data(at, streams[rid], usage(tokens, len(seen.reads[rid]), tokens - uncached) + DONE)
+            relay.end(at, streams[rid])
+        else:
+            if what == "first":
+                relay.response(at, streams[rid])
+            relay.data(at, streams[rid], chunk())
+    relay.flush()
+    observed.advance(observed.now_ms + 35_000)
+    return stalls, observed
 
 
 class Teller:
@@ -169,14 +206,21 @@ def faults_of(path: Path) -> list[tuple[int, int, str]]:
 
 
 def score(path: Path) -> Verdicts:
-    seen, faults = from_recording(path), faults_of(path)
+    stalls, observed = replay(path)
+    return hold_against(from_recording(path), faults_of(path), stalls, observed)
+
+
+def score_simulated(seen: Seen) -> Verdicts:
+    return hold_against(seen, [], *replay_simulated(seen))
+
+
+def hold_against(seen: Seen, faults: list[tuple[int, int, str]], stalls: list[Stall], observed: Observed) -> Verdicts:
     durations = sorted(step.end_ns - step.start_ns for step in seen.steps if not step.prefill)
     clear_ns = durations[len(durations) // 2] if durations else 10 * MS
     true_stalls: dict[str, list[TrueStall]] = defaultdict(list)
     for rid in seen.reads:
         alone = Seen(seen.prompts, {rid: seen.reads[rid]}, seen.closed, seen.steps)
         true_stalls[rid] = stalls_of(alone, clear_ns)
-    stalls, observed, _ = replay(path)
     verdicts = Verdicts(incidents=observed.history.newest([], 0, 1000))
     for stall in stalls:
         add(verdicts, seen, faults, stall, true_stalls[stall.request.request_id])
@@ -202,13 +246,19 @@ def add(
         verdicts.wrong_names += seconds * (1 - agreement(blamed, true_stall.truth))
 
 
+def score_made(make: Callable[[], Seen]) -> Verdicts:
+    return score_simulated(make())
+
+
 def main(names: list[str]) -> None:
     total = Verdicts()
-    for path in sorted(RECORDINGS.glob("*.jsonl.gz")):
-        name = path.name.removesuffix(".jsonl.gz")
+    makers: dict[str, Callable[[], Verdicts]] = {
+        name: partial(score_made, make) for name, make in SIMULATED.items()
+    } | {path.name.removesuffix(".jsonl.gz"): partial(score, path) for path in sorted(RECORDINGS.glob("*.jsonl.gz"))}
+    for name, make in makers.items():
         if names and name not in names:
             continue
-        verdicts = score(path)
+        verdicts = make()
         total.seconds += verdicts.seconds
         total.stalls += verdicts.stalls
         total.wrong_names += verdicts.wrong_names

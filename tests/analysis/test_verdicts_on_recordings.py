@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from tests.analysis.score_verdicts import RECORDINGS, Verdicts, score
+from tests.analysis.score_verdicts import RECORDINGS, Verdicts, score, score_simulated
+from tests.analysis.workloads import SIMULATED
 
 NAMES = sorted(path.name.removesuffix(".jsonl.gz") for path in RECORDINGS.glob("*.jsonl.gz"))
 #: Recordings in which something other than prefill stalled streams, and the only cause that may be named for it.
@@ -60,3 +61,14 @@ def test_faults_get_their_own_name(name: str) -> None:
 
 def test_a_quiet_engine_has_no_incidents() -> None:
     assert verdicts("quiet").incidents == []
+
+
+@pytest.mark.parametrize(
+    "name", ["sim tiny kv", "sim paused with 300", "sim aborted", "sim shared prefix", "sim 8 mixed at once"]
+)
+def test_the_simulated_engine_agrees(name: str) -> None:
+    found = score_simulated(SIMULATED[name]())
+    assert sum(found.stalls.values()) > 10
+    assert found.recall >= 0.95
+    assert found.precision >= 0.95
+    assert found.names >= 0.85

@@ -6,7 +6,7 @@
 
 Sides are measured in turn, round after round (A B C A B C), and medians over the rounds are reported, so that a slow
 minute of the machine hits all of them. The proxy under test has core 0, the load has core 1, and where the kernel
-allows it (as root) both go before everything else on their core, real-time; our observer is ordinary work on core 1.
+allows it (as root) both go before everything else on their core, real-time; our observer comes second on core 1.
 Figures:
 
     load      CPU (user and system) per relayed token, and the age of tokens on arrival, at 256 streams of 40 tokens/s;
@@ -123,7 +123,7 @@ def run_load(sides: list[Side], args: argparse.Namespace, load: Load = STANDARD,
     runs = [measure(side, load) | {"round": number} for number in range(args.rounds) for side in sides]
     rows = report.summarise(runs)
     heading = f"{load.streams} streams × {load.rate} tokens/s, {title}; medians of {args.rounds} rounds"
-    print(f"\n### {heading}\n\n{report.table(rows)}", flush=True)
+    print(f"\n### {heading}\n\n{report.table(rows)}{report.remarks(runs)}", flush=True)
     return {"rows": rows, "runs": runs}
 
 
@@ -134,9 +134,10 @@ def run_step(sides: list[Side], args: argparse.Namespace) -> Any:
 def run_many(sides: list[Side], args: argparse.Namespace) -> Any:
     load = sized(MANY, args)
     runs = [measure(side, load) for side in sides]
-    print(f"\n### {load.streams} concurrent streams × {load.rate} tokens/s, none broken\n", flush=True)
-    print(report.table(report.summarise(runs)), flush=True)
-    return {"rows": report.summarise(runs), "runs": runs}
+    rows = report.summarise(runs)
+    heading = f"{load.streams} concurrent streams × {load.rate} tokens/s, none broken"
+    print(f"\n### {heading}\n\n{report.table(rows)}{report.remarks(runs)}", flush=True)
+    return {"rows": rows, "runs": runs}
 
 
 def run_memory(args: argparse.Namespace) -> Any:

@@ -18,6 +18,9 @@ from tests.bench.programs import BenchError, program
 from tests.bench.sides import LOAD_CORE, Side
 
 
+SCRAPE_SECONDS = 1.0
+
+
 @dataclass(frozen=True)
 class Load:
     """N streams at `rate` tokens per second each; `step` sends all of them at once as an engine's step does."""
@@ -40,7 +43,7 @@ def measure(side: Side, load: Load) -> dict[str, Any]:
     """One run: client's report, and per part of the side the CPU nanoseconds per token."""
     with client(side, load) as process:
         expect(process, side, "STEADY")
-        with scraping(side.admin):
+        with scraping(side.admin) as scrapes:
             expect(process, side, "BEGIN")
             pace(side)
             before = {part: procstat.cpu_ns(pids) for part, pids in side.parts.items()}
@@ -54,6 +57,7 @@ def measure(side: Side, load: Load) -> dict[str, Any]:
     report["rss_bytes"] = memory
     report["side"] = side.name
     report["pace"] = kept
+    report["scrapes"] = scrapes
     check(report, load)
     return report
 
@@ -99,25 +103,38 @@ def check(report: dict[str, Any], load: Load) -> None:
 
 
 @contextlib.contextmanager
-def scraping(admin: str | None, every_seconds: float = 1.0) -> Iterator[None]:
-    """Scrape our /metrics once a second meanwhile, as Prometheus would and more often."""
+def scraping(admin: str | None) -> Iterator[dict[str, float]]:
+    """Scrape our /metrics every second meanwhile, more often than Prometheus would; yields what came of it.
+
+    `dropped` are tap packets that the observer was too slow for since it was started.
+    """
+    found: dict[str, float] = {"done": 0, "failed": 0, "slowest_seconds": 0.0, "dropped": 0}
     if admin is None:
-        yield
+        yield found
         return
     done = threading.Event()
-    thread = threading.Thread(target=_scrape_until, args=(f"{admin}/metrics", done, every_seconds))
+    thread = threading.Thread(target=_scrape_until, args=(f"{admin}/metrics", done, found))
     thread.start()
     try:
-        yield
+        yield found
     finally:
         done.set()
         thread.join()
 
 
-def _scrape_until(url: str, done: threading.Event, every_seconds: float) -> None:
-    while not done.wait(every_seconds):
-        with urllib.request.urlopen(url, timeout=10) as page:
-            page.read()
+def _scrape_until(url: str, done: threading.Event, found: dict[str, float]) -> None:
+    while not done.wait(SCRAPE_SECONDS):
+        began = time.monotonic()
+        try:
+            with urllib.request.urlopen(url, timeout=10) as page:
+                lines = page.read().decode().splitlines()
+        except OSError:
+            found["failed"] += 1
+            continue
+        found["done"] += 1
+        found["slowest_seconds"] = max(found["slowest_seconds"], time.monotonic() - began)
+        dropped = (line for line in lines if line.startswith("prefillwatch_tap_dropped_total"))
+        found["dropped"] = sum(float(line.split()[-1]) for line in dropped)
 
 
 def idle_memory(side: Side, streams: int) -> dict[str, float]:

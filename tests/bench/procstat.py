@@ -44,14 +44,15 @@ def _status_kib(pid: int, field: str) -> int:
     return 0
 
 
-def go_first(pid: int) -> None:
-    """Let every thread that `pid` has now go before all ordinary work on its core; threads made later inherit it.
+def go_first(pid: int, priority: int = 2) -> None:
+    """Let every thread that `pid` has now go before all ordinary work on its core, and before a lower `priority`.
 
-    What else happens on the machine then hardly shows in the figures. Without the right to do so, nothing is changed.
+    What else happens on the machine then hardly shows in the figures. Threads made later inherit it. Without the right
+    to do so, nothing is changed.
     """
     for task in _tasks(pid):
         with contextlib.suppress(PermissionError, ProcessLookupError):
-            os.sched_setscheduler(task, os.SCHED_RR, os.sched_param(1))
+            os.sched_setscheduler(task, os.SCHED_RR, os.sched_param(priority))
 
 
 def pin(pid: int, core: int) -> None:

@@ -74,6 +74,16 @@ def table(rows: list[Row]) -> str:
     return markdown(COLUMNS.values(), ([cell(row[key]) for key in COLUMNS] for row in rows))
 
 
+def remarks(runs: list[dict[str, Any]]) -> str:
+    """What makes our own figures doubtful: an observer that did not keep up costs less than it should."""
+    scrapes = [run["scrapes"] for run in runs]
+    failed, dropped = sum(each["failed"] for each in scrapes), max(each["dropped"] for each in scrapes)
+    slowest = max(each["slowest_seconds"] for each in scrapes)
+    if not failed and not dropped:
+        return ""
+    return f"\n{failed:.0f} scrapes failed, {dropped:.0f} tap packets were dropped; the slowest scrape took {slowest:.2f} s"
+
+
 def cell(value: float | str | None) -> str:
     if value is None:
         return "–"

@@ -14,7 +14,7 @@ MOST_SERIES = 1300  # 1,000 per model, and those of the sidecar itself
 def test_a_small_fleet_is_scraped_and_evaluated() -> None:
     programs = fetch(NEWEST)
     script = [sys.executable, str(ROOT / "scripts/fleet.py")]
-    options = ["--replicas", str(REPLICAS), "--seconds", "24", "--scrape", "4s", "--programs", str(programs.folder)]
+    options = ["--replicas", str(REPLICAS), "--seconds", "16", "--scrape", "4s", "--programs", str(programs.folder)]
     done = subprocess.run([*script, *options], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     said = dict(line.split(maxsplit=1) if line[:6] != "series" else line.rsplit(maxsplit=1) for line in _lines(done))

@@ -17,7 +17,6 @@ from tests.bench import procstat
 from tests.bench.programs import BenchError, program
 from tests.bench.sides import LOAD_CORE, Side
 
-
 SCRAPE_SECONDS = 1.0
 
 

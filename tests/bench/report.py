@@ -81,7 +81,8 @@ def remarks(runs: list[dict[str, Any]]) -> str:
     slowest = max(each["slowest_seconds"] for each in scrapes)
     if not failed and not dropped:
         return ""
-    return f"\n{failed:.0f} scrapes failed, {dropped:.0f} tap packets were dropped; the slowest scrape took {slowest:.2f} s"
+    counts = f"{failed:.0f} scrapes failed, {dropped:.0f} tap packets were dropped"
+    return f"\n{counts}; the slowest scrape took {slowest:.2f} s"
 
 
 def cell(value: float | str | None) -> str:

@@ -199,8 +199,8 @@ def start_prefillwatch(upstream: int, directory: Path) -> Side:
     await_port("prefillwatch", process, admin_port, log, "/readyz")
     admin = f"http://127.0.0.1:{admin_port}"
     relays, others = prefillwatch_processes(admin, process.pid)
-    # The relay takes a proxy's place; the observer stands aside, as it would on any machine with a second core. There the
-    # load goes before it, and it before all that has nothing to do with us.
+    # The relay takes a proxy's place; the observer stands aside, as it would on any machine with a second core. There
+    # the load goes before it, and it before all that has nothing to do with us.
     for pid in others:
         procstat.pin(pid, LOAD_CORE)
         procstat.go_first(pid, priority=1)

@@ -17,13 +17,13 @@ from typing import Final, cast
 import numpy as np
 
 from prefillwatch.analysis.causes import Causes
-from prefillwatch.analysis.fluidity import Fluidity
 from prefillwatch.analysis.gaps import GapBatch, GapBook
 from prefillwatch.analysis.heartbeat import Heartbeat, Step
 from prefillwatch.analysis.modelbooks import NS, ModelBooks
 from prefillwatch.analysis.pending import Gaps, PendingGaps
 from prefillwatch.analysis.prefill import PrefillTimeline
 from prefillwatch.analysis.prefixes import PrefixMemory
+from prefillwatch.analysis.promises import Promises
 from prefillwatch.analysis.prompts import NONE, PromptBuckets, TokenRatio
 from prefillwatch.analysis.request import Request
 from prefillwatch.analysis.settings import AnalysisSettings
@@ -68,7 +68,7 @@ class Ledger:
         self.causes = Causes(watch, self.heartbeat, self.timeline, self.buckets, sink, settings.wait)
         self.shortest_stall_ns = watch.shortest_ns
         self._sink = sink
-        self._fluidity = Fluidity(round(settings.slo.itl_seconds * NS))
+        self._promises = Promises(settings.slo, self.book, sink)
         self._reads: tuple[list[int], list[int], list[int]] = ([], [], [])
         self._ended: list[tuple[Request, int, str]] = []
         self._untold: dict[int, Request] = {}  # had a first token, but the size of the prompt is not sure yet
@@ -214,7 +214,7 @@ class Ledger:
 
     def _first_of_choice(self, request: Request, choice: int, time_ns: int) -> int:
         slot = request.slots[choice] = self.book.open(request.model)
-        self._fluidity.begin(slot)
+        self._promises.begin(slot)
         self.causes.watch.begin(slot, request)
         self.heartbeat.joined(slot, time_ns)
         self._change_decoding(request.model, 1, time_ns)
@@ -282,8 +282,7 @@ class Ledger:
         for model, own in _by_model(gaps):
             books = self.books(model)
             books.all_gaps.add_many((own.end_ns - own.start_ns) / NS, int(own.end_ns.max()))
-            due, missed = self._fluidity.gaps(own.slot, own.end_ns - own.start_ns, own.events)
-            self._sink.deadlines(model, int(due.sum()), int(missed.sum()))
+            self._promises.gaps(model, own)
 
     def _note_steps(self, steps: list[Step]) -> None:
         self.timeline.steps(steps)
@@ -385,9 +384,9 @@ class Ledger:
         self._correct_tokens(request)
         if request.generating and request.first_ns:
             if outcome == "ok":
-                self._tell_pace(request)
+                self._promises.finished(request)
             elif outcome == "client_closed":
-                self._tell_pace_of_leaver(request, time_ns)
+                self._promises.left(request, time_ns)
         for slot in request.slots.values():
             self.book.close(slot)
             self.heartbeat.left(slot)
@@ -407,29 +406,6 @@ class Ledger:
             self._overcounted[request.model] = self._overcounted.get(request.model, 0) - missing
         if request.events and not request.told_each:
             self._sink.tokens_per_event(request.model, request.generated / request.events, request.events)
-
-    def _tell_pace(self, request: Request) -> None:
-        """TPOT, and whether the request kept its promises."""
-        tpot = self.book.time_per_output_token(list(request.slots.values()), request.generated)
-        if tpot is not None:
-            self._sink.tpot(request.model, tpot)
-        self._tell_promises(request, tpot)
-
-    def _tell_pace_of_leaver(self, request: Request, time_ns: int) -> None:
-        """A client that left: up to then its promises count like any other's, with the silence in which it gave up."""
-        for slot in request.slots.values():
-            last_ns = self.book.last_ns(slot)
-            if last_ns is not None and not self.book.holed(slot):
-                self._sink.deadlines(request.model, *self._fluidity.left(slot, time_ns - last_ns))
-        tokens = max(request.tokens, 1)
-        self._tell_promises(request, (time_ns - request.first_ns) * len(request.slots) / NS / tokens)
-
-    def _tell_promises(self, request: Request, tpot: float | None) -> None:
-        slo = self.settings.slo
-        ttft_target = request.ttft_target_ns or slo.ttft_seconds * NS
-        tpot_target = request.tpot_target_ns / NS or slo.tpot_seconds
-        if request.first_ns - request.received_ns <= ttft_target and (tpot is None or tpot <= tpot_target):
-            self._sink.within_slo(request.model)
 
     def _change_decoding(self, model: int, by: int, time_ns: int) -> None:
         self._decoding[model] = self._decoding.get(model, 0) + by

@@ -32,11 +32,16 @@ def measure(seconds: float) -> dict[str, float]:
     """Feed the observer for about `seconds` per case, on the calling thread's core; the time counted is CPU time.
 
     "spread" has every stream's token at a time of its own; "steps" has all of them within a millisecond, as an engine
-    gives them, with prompts of 2,000 tokens arriving that stretch a step each. Both include a scrape every second.
+    gives them, with prompts of 2,000 tokens arriving that stretch a step each. All include a scrape every second.
     """
+    cases = {
+        "spread": spread(STREAMS, STEP_NS),
+        "2,000 slow streams, spread": spread(2000, 8 * STEP_NS),
+        "steps with prompts": steps(),
+    }
     figures: dict[str, float] = {}
-    for name, traffic in {"spread": spread, "steps with prompts": steps}.items():
-        tokens, cpu_ns = feed_for(traffic(), seconds)
+    for name, traffic in cases.items():
+        tokens, cpu_ns = feed_for(traffic, seconds)
         figures[f"tokens/s on one core, {name}"] = tokens / (cpu_ns / NS)
         figures[f"ns per token, {name}"] = cpu_ns / tokens
     return figures
@@ -107,14 +112,15 @@ class Feeder:
             raise BenchError(f"the observer was fed {self.tokens} tokens and counted {found:.0f}")
 
 
-def spread() -> Iterator[Record]:
-    """256 streams, every one at a phase of its own."""
-    yield from open_streams(NS, range(1, STREAMS + 1))
-    offsets = sorted((random.Random(1).randrange(STEP_NS), stream) for stream in range(1, STREAMS + 1))
+def spread(streams: int, period_ns: int) -> Iterator[Record]:
+    """Every stream at a phase of its own."""
+    yield from open_streams(NS, range(1, streams + 1))
+    draw = random.Random(1)
+    offsets = sorted((draw.randrange(period_ns), stream) for stream in range(1, streams + 1))
     number = 0
     while True:
         number += 1
-        base = NS + number * STEP_NS
+        base = NS + number * period_ns
         for offset, stream in offsets:
             yield base + offset, stream, DATA, chunk(stream, number)
 

@@ -71,7 +71,8 @@ def ratio(part: float, whole: float) -> float:
 
 def confusion(said: Said, stalls: Iterable[TrueStall]) -> Confusion:
     """Every true stall is laid on the incidents at that time; what the metrics counted for their cause is spread over
-    the true causes of the stalls in them."""
+    the true causes of the stalls in them. Where this errs it errs against the sidecar: a stall of another cause that it
+    did not see counts as named like the chain that was going on around it."""
     found = Confusion()
     laid: dict[int, list[tuple[TrueStall, float]]] = defaultdict(list)
     freezes = said.freezes()

@@ -222,21 +222,33 @@ def hold_against(seen: Seen, faults: list[tuple[int, int, str]], stalls: list[St
         alone = Seen(seen.prompts, {rid: seen.reads[rid]}, seen.closed, seen.steps)
         true_stalls[rid] = stalls_of(alone, clear_ns)
     verdicts = Verdicts(incidents=observed.history.newest([], 0, 1000))
+    found: set[int] = set()
     for stall in stalls:
-        add(verdicts, seen, faults, stall, true_stalls[stall.request.request_id])
+        true_stall = counterpart(stall, true_stalls[stall.request.request_id])
+        if true_stall is None:
+            verdicts.unknown += 1
+        else:
+            found.add(id(true_stall))
+            add(verdicts, seen, faults, stall, true_stall)
+    for missed in (each for own in true_stalls.values() for each in own if id(each) not in found):
+        pair = truth(seen, faults, missed), "no stall"
+        verdicts.seconds[pair] += missed.excess_ns / 1e9
+        verdicts.stalls[pair] += 1
     return verdicts
 
 
-def add(
-    verdicts: Verdicts, seen: Seen, faults: list[tuple[int, int, str]], stall: Stall, true_stalls: list[TrueStall]
-) -> None:
+def counterpart(stall: Stall, true_stalls: list[TrueStall]) -> TrueStall | None:
+    """The one in the engine's log that ended with the same read."""
     end_ns = stall.ended_ns - ns(0)
-    ends = [each.end_ns for each in true_stalls]
-    index = bisect.bisect_left(ends, end_ns - MS // 100)
-    if index == len(ends) or abs(ends[index] - end_ns) > MS // 10:
-        verdicts.unknown += 1
-        return
-    true_stall = true_stalls[index]
+    index = bisect.bisect_left([each.end_ns for each in true_stalls], end_ns - MS // 100)
+    if index == len(true_stalls) or abs(true_stalls[index].end_ns - end_ns) > MS // 10:
+        return None
+    return true_stalls[index]
+
+
+def add(
+    verdicts: Verdicts, seen: Seen, faults: list[tuple[int, int, str]], stall: Stall, true_stall: TrueStall
+) -> None:
     seconds = stall.excess_ns / 1e9
     cause = truth(seen, faults, true_stall)
     verdicts.seconds[cause, stall.cause] += seconds

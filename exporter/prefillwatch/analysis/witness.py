@@ -176,14 +176,18 @@ class BadTimes:
     def worst(self, start_ns: int, end_ns: int) -> float:
         return max((bad for since, until, bad in self._times if since < end_ns and until > start_ns), default=0.0)
 
-    def touching(self, ends_ns: npt.NDArray[np.int64], within_ns: int) -> npt.NDArray[np.bool_]:
-        """For each moment whether one of them ended there."""
-        late = np.sort(np.array([until for _, until, _ in self._times], np.int64))
-        return late.searchsorted(ends_ns - within_ns) < late.searchsorted(ends_ns + within_ns, "right")
-
     def at_the_end(self, end_ns: int, within_ns: int) -> float:
-        """The worst that lasted until this moment."""
-        return max((bad for _, until, bad in self._times if abs(until - end_ns) <= within_ns), default=0.0)
+        """The worst that lasted until this moment, or over it: reads come before the clock that tells of the time."""
+        covering = (bad for since, until, bad in self._times if since < end_ns <= until + within_ns)
+        return max(covering, default=0.0)
+
+    def touching(self, ends_ns: npt.NDArray[np.int64], within_ns: int) -> npt.NDArray[np.bool_]:
+        """For each moment whether it fell into one of them."""
+        touched = np.zeros(len(ends_ns), np.bool_)
+        recent = [times for times in self._times if len(ends_ns) and times[1] + within_ns >= ends_ns.min()]
+        for since, until, _ in recent:
+            touched |= (since < ends_ns) & (ends_ns <= until + within_ns)
+        return touched
 
 
 class Witness:

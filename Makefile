@@ -47,7 +47,7 @@ bench-smoke: $(READY) ## does the benchmark still work?
 	$(BIN)/python -m tests.bench --smoke
 
 tools:
-	@scripts/tools promtool
+	@scripts/tools promtool systemd-analyze
 
 wheel: $(READY) ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

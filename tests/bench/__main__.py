@@ -146,7 +146,7 @@ def run_memory(args: argparse.Namespace) -> Any:
     parts: dict[str, float] = {}
     with running([name for name in args.sides if name != "direct"]) as sides:
         for side in sides:
-            parts |= idle_memory(side, streams)
+            parts |= idle_memory(side, streams, settle_seconds=0.5 if args.smoke else 3.0)
     print(f"\n### memory per idle stream, {streams} of them\n", flush=True)
     print(report.markdown(("part", "KiB per stream"), ([part, f"{size / 1024:.1f}"] for part, size in parts.items())))
     return {"streams": streams, "bytes_per_stream": parts}
@@ -156,7 +156,7 @@ def run_observer(args: argparse.Namespace) -> Any:
     # Only here, so that other proxies can be measured where prefillwatch is not installed.
     from tests.bench import observer
 
-    figures = observer.measure(seconds=1.0 if args.smoke else 10.0)
+    figures = observer.measure(seconds=0.5 if args.smoke else 10.0)
     print_figures("observer", figures)
     return figures
 

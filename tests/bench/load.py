@@ -136,12 +136,12 @@ def _scrape_until(url: str, done: threading.Event, found: dict[str, float]) -> N
         found["dropped"] = sum(float(line.split()[-1]) for line in dropped)
 
 
-def idle_memory(side: Side, streams: int) -> dict[str, float]:
+def idle_memory(side: Side, streams: int, settle_seconds: float) -> dict[str, float]:
     """Bytes of memory per idle stream: streams that had tokens and are now silent, against the same process without."""
-    warm = Load(streams=50, rate=40, warmup_seconds=0.5, measure_seconds=0.5)
+    warm = Load(streams=50, rate=40, warmup_seconds=0.2, measure_seconds=0.2)
     measure(side, warm)
-    time.sleep(2.0)
+    time.sleep(settle_seconds)
     base = {part: procstat.anonymous_rss_bytes(pids) for part, pids in side.parts.items()}
-    silent = Load(streams, rate=20, warmup_seconds=3, measure_seconds=1, max_tokens=5, hold_ms=60_000)
+    silent = Load(streams, 20, warmup_seconds=settle_seconds, measure_seconds=0.5, max_tokens=5, hold_ms=60_000)
     report = measure(side, silent)
     return {part: (report["rss_bytes"][part] - base[part]) / streams for part in side.parts}

@@ -34,8 +34,10 @@ class Child:
     def signal(self, number: int) -> None:
         """Signal the process; nothing happens when it has ended."""
         if not self.exited.done():
+            # Not Popen.send_signal: it collects an exit code that nobody was told of yet. Until `reap` has collected it,
+            # the number cannot belong to another process.
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                os.kill(self.pid, number)
 
     def signal_group(self, number: int) -> bool:
         """Signal the process and its descendants that stayed in its group. False: there are none left."""

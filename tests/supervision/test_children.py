@@ -1,0 +1,38 @@
+"""Child processes: their ends are told, whatever happens at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+from prefillwatch.supervision.children import Children
+
+
+async def end_of(argv: list[str], number: int) -> int:
+    """Signal a process that has just ended, before the loop had a chance to notice; the exit code that is told."""
+    children = Children()
+    child = children.start(argv, death_signal=signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    child.signal(number)
+    code = await asyncio.wait_for(child.exited, 10)
+    children.close()
+    return code
+
+
+def test_a_signal_to_a_process_that_has_just_ended_does_not_swallow_its_end() -> None:
+    assert asyncio.run(end_of([sys.executable, "-S", "-c", "raise SystemExit(7)"], signal.SIGTERM)) == 7
+
+
+def test_a_signal_ends_it_and_is_told() -> None:
+    async def play() -> int:
+        children = Children()
+        child = children.start(["sleep", "60"], death_signal=signal.SIGKILL)
+        child.signal(signal.SIGTERM)
+        code = await asyncio.wait_for(child.exited, 10)
+        child.signal(signal.SIGTERM)  # and nothing more happens
+        children.close()
+        return code
+
+    assert asyncio.run(play()) == -signal.SIGTERM

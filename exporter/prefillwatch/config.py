@@ -22,7 +22,9 @@ from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.settings.values import (
     FILE,
     LISTEN,
+    LOGIN_FILE,
     SECRET,
+    SECRET_FILE,
     SIZE,
     SOCKET,
     SWITCH,
@@ -57,6 +59,16 @@ class Settings(BaseModel):
     )
     admin: Annotated[ListenAddress, LISTEN] = Field(
         ListenAddress("127.0.0.1", 9843), description="where /metrics, the page and the API are"
+    )
+    admin_tls_cert: Annotated[Path | None, FILE] = Field(
+        None, description="serve the admin address over TLS with this certificate chain (PEM)"
+    )
+    admin_tls_key: Annotated[Path | None, FILE] = Field(None, description="the private key of admin_tls_cert (PEM)")
+    admin_bearer_token_file: Annotated[SecretStr | None, SECRET_FILE] = Field(
+        None, description="ask for the token in this file, except at /healthz and /readyz"
+    )
+    admin_basic_auth_file: Annotated[SecretStr | None, LOGIN_FILE] = Field(
+        None, description="ask for the USER:PASSWORD in this file; with a token as well, either will do"
     )
     relays: Annotated[int, count(1, 64)] = Field(
         1, description="relay processes that share the port; one does for most servers"
@@ -139,9 +151,8 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:
-        if (self.tls_cert is None) != (self.tls_key is None):
-            missing, given = ("tls_key", "tls_cert") if self.tls_key is None else ("tls_cert", "tls_key")
-            raise ValueError(f"{given} is set without {missing}; TLS needs both")
+        _both_or_none(tls_cert=self.tls_cert, tls_key=self.tls_key)
+        _both_or_none(admin_tls_cert=self.admin_tls_cert, admin_tls_key=self.admin_tls_key)
         if self.stall_always < self.stall_min_gap:
             raise ValueError("stall_always is below stall_min_gap; every stall of the first kind would be one already")
         if self.listen == self.admin and self.listen.port:
@@ -155,6 +166,13 @@ class Settings(BaseModel):
                 "upstream is not set; name the server to watch, for example --upstream http://127.0.0.1:8000"
             )
         return self.upstream
+
+
+def _both_or_none(**files: Path | None) -> None:
+    missing = [key for key, path in files.items() if path is None]
+    if len(missing) == 1:
+        (given,) = files.keys() - missing
+        raise ValueError(f"{given} is set without {missing[0]}; TLS needs both")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,10 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
     tap_fds: tuple[int, ...]  # our end of each relay's SOCK_SEQPACKET pair, by relay index
     control_fd: int
     admin_fds: tuple[int, ...]  # bound and listening; they outlive us, so that a restart keeps the port
+    admin_tls_cert: str = ""  # PEM files; empty: no TLS
+    admin_tls_key: str = ""
+    admin_bearer_token: str = ""  # empty: none is asked for
+    admin_basic_auth: str = ""  # USER:PASSWORD
     upstream: str  # http[s]://HOST[:PORT] or unix:/PATH
     upstream_ca: str = ""  # a PEM file; empty: the system's
     upstream_insecure: bool = False  # do not verify upstream's certificate

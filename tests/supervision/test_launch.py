@@ -15,9 +15,14 @@ from prefillwatch.supervision.launch import Launch
 from prefillwatch.supervision.upstream_command import UpstreamCommand
 
 HERE = str(Path(__file__))
+ONE_LINE = str(Path(__file__).parents[1] / "data/login")
 OTHER_VALUES = {
     "tls_cert": {"tls_cert": HERE, "tls_key": HERE},
     "tls_key": {"tls_cert": HERE, "tls_key": HERE},
+    "admin_tls_cert": {"admin_tls_cert": HERE, "admin_tls_key": HERE},
+    "admin_tls_key": {"admin_tls_cert": HERE, "admin_tls_key": HERE},
+    "admin_bearer_token_file": {"admin_bearer_token_file": ONE_LINE},
+    "admin_basic_auth_file": {"admin_basic_auth_file": ONE_LINE},
     "upstream_ca": {"upstream_ca": HERE},
     "upstream_insecure": {"upstream_insecure": True},
     "upstream_api_key": {"upstream_api_key": "key"},

@@ -64,4 +64,5 @@ def _say_where_to_look(launch: Launch, supervisor: Supervisor) -> None:
     data = ListenAddress(settings.listen.host, supervisor.port).reachable
     admin = ListenAddress(settings.admin.host, supervisor.admin_port).reachable
     log.info("version %s: point clients at %s://%s instead of %s", __version__, scheme, data, launch.upstream)
-    log.info("metrics: http://%s/metrics  live page: http://%s/", admin, admin)
+    admin_scheme = "https" if settings.admin_tls_cert else "http"
+    log.info("metrics: %s://%s/metrics  live page: %s://%s/", admin_scheme, admin, admin_scheme, admin)

@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from prefillwatch.export.admin_auth import ANYBODY, Authorization, Credentials
 from prefillwatch.export.exposition import render, weight
 from prefillwatch.export.registry import Snapshot
 
@@ -58,7 +59,7 @@ class AdminView(Protocol):
         """The page for people, in HTML."""
 
 
-def create_app(view: AdminView) -> Starlette:
+def create_app(view: AdminView, credentials: Credentials = ANYBODY) -> Starlette:
     admin = _Admin(view)
     app = Starlette(
         routes=[
@@ -69,7 +70,7 @@ def create_app(view: AdminView) -> Starlette:
             Route("/api/incidents", admin.incidents),
             Route("/", admin.page),
         ],
-        middleware=[Middleware(_SecurityHeaders)],
+        middleware=[Middleware(_SecurityHeaders), Middleware(Authorization, credentials)],
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
     )
     app.router.redirect_slashes = False
@@ -172,9 +173,15 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve_admin(app: ASGIApp, sockets: Sequence[socket.socket], stop: asyncio.Event | None = None) -> None:
+async def serve_admin(
+    app: ASGIApp,
+    sockets: Sequence[socket.socket],
+    stop: asyncio.Event | None = None,
+    tls: tuple[str, str] | None = None,
+) -> None:
     """Serve on bound sockets in the running event loop until ``stop`` is set or the task is cancelled; the sockets are
-    closed then. Requests under way get two seconds to end."""
+    closed then. Requests under way get two seconds to end. ``tls``: certificate chain and key, PEM files."""
+    certificate, key = tls or (None, None)
     config = uvicorn.Config(
         app,
         http="httptools",
@@ -185,6 +192,8 @@ async def serve_admin(app: ASGIApp, sockets: Sequence[socket.socket], stop: asyn
         log_level="warning",
         access_log=False,
         server_header=False,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
         proxy_headers=False,
         limit_concurrency=128,
         timeout_keep_alive=75,  # above any usual scrape interval, so that scrapers keep their connection

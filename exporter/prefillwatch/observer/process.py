@@ -28,6 +28,7 @@ from prefillwatch.engine.poller import UpstreamPoller
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.export import table
 from prefillwatch.export.admin import create_app, serve_admin
+from prefillwatch.export.admin_auth import Credentials
 from prefillwatch.export.landing import landing_page
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.observer import engine_gauges, engine_ids, own_gauges
@@ -256,7 +257,10 @@ class Observer:
 
     async def _serve_admin(self, stop: asyncio.Event) -> None:
         sockets = [socket.socket(fileno=descriptor) for descriptor in self._settings.admin_fds]
-        await serve_admin(create_app(self), sockets, stop)
+        settings = self._settings
+        credentials = Credentials(settings.admin_bearer_token, settings.admin_basic_auth)
+        tls = (settings.admin_tls_cert, settings.admin_tls_key) if settings.admin_tls_cert else None
+        await serve_admin(create_app(self, credentials), sockets, stop, tls)
 
     async def _watch_gpus(self) -> None:
         reader = await asyncio.to_thread(GpuMemoryReader)

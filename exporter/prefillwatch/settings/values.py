@@ -160,6 +160,26 @@ def _existing_file(value: Any) -> Path:
     return path
 
 
+def _secret_in_file(value: Any) -> str:
+    """What a file holds, less white space around it; so that a secret is never in a command line or an environment."""
+    path = _existing_file(value)
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except ValueError:
+        raise ValueError(f"{str(path)!r} is no text in UTF-8") from None
+    if not secret or not secret.isprintable():
+        raise ValueError(f"{str(path)!r} must hold the secret in one line, and nothing else")
+    return secret
+
+
+def _login_in_file(value: Any) -> str:
+    login = _secret_in_file(value)
+    user, colon, password = login.partition(":")
+    if not (user and colon and password):
+        raise ValueError(f"{text(value)!r} must hold one line USER:PASSWORD")
+    return login
+
+
 def _socket_path(value: Any) -> Path:
     """Where a unix socket can be made."""
     path = Path(text(value)).expanduser()
@@ -197,6 +217,8 @@ UPSTREAM = Kind(lambda value: parse_upstream(text(value)), "URL")
 FILE = Kind(_existing_file, "FILE")
 SOCKET = Kind(_socket_path, "PATH")
 SECRET = Kind(text, "KEY")
+SECRET_FILE = Kind(_secret_in_file, "FILE")
+LOGIN_FILE = Kind(_login_in_file, "FILE")
 SWITCH = Kind(_switch, "", lambda value: str(value).lower())
 SIZE = Kind(_size, "SIZE", format_size)
 TOKEN_EDGES = Kind(_token_edges, "TOKENS,…", _show_edges)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from pydantic import SecretStr
 
 from prefillwatch.analysis.settings import AnalysisSettings, Slo, StallRule
 from prefillwatch.config import Settings
@@ -64,12 +65,16 @@ class Launch:
     ) -> bytes:
         """The JSON that the observer reads."""
         settings = self.settings
-        key = settings.upstream_api_key.get_secret_value() if settings.upstream_api_key else ""
+        key = _revealed(settings.upstream_api_key)
         return encode(
             ObserverSettings(
                 tap_fds=tuple(tap_fds),
                 control_fd=control_fd,
                 admin_fds=tuple(admin_fds),
+                admin_tls_cert=str(settings.admin_tls_cert or ""),
+                admin_tls_key=str(settings.admin_tls_key or ""),
+                admin_bearer_token=_revealed(settings.admin_bearer_token_file),
+                admin_basic_auth=_revealed(settings.admin_basic_auth_file),
                 upstream=self.upstream,
                 upstream_ca=str(settings.upstream_ca or ""),
                 upstream_insecure=settings.upstream_insecure,
@@ -84,6 +89,10 @@ class Launch:
                 log_format=settings.log_format,
             )
         )
+
+
+def _revealed(secret: SecretStr | None) -> str:
+    return secret.get_secret_value() if secret else ""
 
 
 def analysis_settings(settings: Settings) -> AnalysisSettings:

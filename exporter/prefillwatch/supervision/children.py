@@ -34,8 +34,8 @@ class Child:
     def signal(self, number: int) -> None:
         """Signal the process; nothing happens when it has ended."""
         if not self.exited.done():
-            # Not Popen.send_signal: it collects an exit code that nobody was told of yet. Until `reap` has collected it,
-            # the number cannot belong to another process.
+            # Not Popen.send_signal: it collects an exit code that nobody was told of yet. Until `reap` has collected
+            # it, the number cannot belong to another process.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 

@@ -157,3 +157,45 @@ def test_a_gap_that_ended_when_the_relay_woke_up_late_is_marked_as_our_own() -> 
     relay.flush()
     observed.advance(2000)
     assert observed.values(table.LAGGED_GAPS) == {("m",): 1}
+
+
+def test_thousands_of_streams_that_turn_slow_do_not_pile_up_work() -> None:
+    """Every gap of theirs is a stall against the fast pace before: work per stall must not grow with their number."""
+    observed = Observed()
+    relay = Relay(observed)
+    fast = relay.request(0)
+    stream_tokens(relay, fast, [100 + 25 * i for i in range(80)])
+    relay.end(2101, fast)
+    relay.flush()
+    observed.advance(2200)
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    def cost(streams: int, start: float) -> float:
+        """Function calls per gap."""
+        nonlocal calls
+        ids = [relay.request(start) for _ in range(streams)]
+        calls = 0
+        sys.setprofile(count)
+        for step in range(1, 7):
+            for number, stream in enumerate(ids):
+                at_ms = start + 200 * step + 100 * number / streams
+                if step == 1:
+                    relay.response(at_ms - 1, stream)
+                relay.data(at_ms, stream, chunk())
+            relay.flush()
+            observed.advance(start + 200 * step + 150)
+        observed.advance(start + 4000)
+        sys.setprofile(None)
+        for stream in ids:
+            relay.end(start + 4000, stream)
+        relay.flush()
+        observed.advance(start + 6000)
+        return calls / (5 * streams)
+
+    few, many = cost(100, 3000), cost(1600, 12_000)
+    assert observed.ledger.causes.incidents.open == []
+    assert many < 3 * few

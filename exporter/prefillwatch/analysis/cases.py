@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -48,7 +49,7 @@ class CaseWorker:
         self._witness = witness
         self._smallest = smallest_bucket
         self.step_costs = StepCosts()
-        self._left_out: list[tuple[int, int, Stall]] = []  # end, tokens that had to be computed again
+        self._left_out: deque[tuple[int, int, Stall]] = deque(maxlen=256)  # end, tokens that had to be computed again
 
     def learn(self, facts: Iterable[StepFacts]) -> None:
         """Final steps and what rode in them."""
@@ -67,7 +68,6 @@ class CaseWorker:
 
     def note_left_out(self, stall: Stall) -> None:
         """Its stream came back to the batch: if it had been preempted, its tokens were computed again just then."""
-        self._left_out = [each for each in self._left_out[-256:] if each[0] > stall.ended_ns - 60 * NS]
         again = stall.request.prompt_tokens + stall.request.events
         self._left_out.append((stall.ended_ns, again, stall))
 

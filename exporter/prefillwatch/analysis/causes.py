@@ -7,6 +7,7 @@ whether its tokens had only been held back. Nothing waits for that longer than h
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -32,6 +33,7 @@ _RIPE_NS: Final = NS * 3 // 2
 _PATIENCE_NS: Final = 30 * NS
 #: Stalls whose silence began, and ended, within this are judged together.
 _TOGETHER_NS: Final = 50_000_000
+_CROWD: Final = 64
 #: Outcomes of an answer that upstream broke off: the silence before was real.
 _BROKEN: Final = frozenset({"error_in_stream", "upstream_truncated"})
 
@@ -80,12 +82,15 @@ class Causes:
     def _note_surroundings(self, stalls: list[Stall]) -> None:
         """What is learned about cost by now is not learned from these stalls yet; and how many streams there were."""
         cost = self._timeline.engine.cost
+        joined: dict[int, int] = {}  # by the moment since, as stalls that began together share it
         for stall in stalls:
             stall.cost = cost
             stall.largest_before = self._worker.step_costs.largest
             if not stall.decoding:
-                joined = sum(1 for _ in self.witness.requests.served_since(stall.started_ns))
-                stall.decoding = max(1, self._heartbeat.decoding - joined)
+                moment = stall.started_ns // _TOGETHER_NS
+                if moment not in joined:
+                    joined[moment] = sum(1 for _ in self.witness.requests.served_since(stall.started_ns))
+                stall.decoding = max(1, self._heartbeat.decoding - joined[moment])
 
     def first_token(self, request: Request, time_ns: int) -> None:
         self.witness.requests.first_token(request)
@@ -138,16 +143,26 @@ class Causes:
         ready = [stall for stall in self._ended if self._is_measurable(stall, now_ns)]
         if not ready:
             return
-        self._ended = [stall for stall in self._ended if stall not in set(ready)]
-        for stall in ready:
-            self._worker.measure(stall, stall.ended_ns)
+        measured = set(ready)
+        self._ended = [stall for stall in self._ended if stall not in measured]
+        groups = _together(ready)
+        for stall in itertools.chain.from_iterable(map(self._measured, groups)):
             if stall.ticks > 1 and stall.common_ns < MOST * (stall.ended_ns - stall.started_ns):
                 self._worker.note_left_out(stall)
-        for group in _together(ready):
+        for group in groups:
             self._judge(group, now_ns)
             for stall in group:
                 self.incidents.hold(stall, now_ns)
         self._pending += ready
+
+    def _measured(self, group: list[Stall]) -> list[Stall]:
+        """Each stall of its own, but of a crowd only one: hundreds that stall together saw the same steps."""
+        alone = group if len(group) <= _CROWD else group[:1]
+        for stall in alone:
+            self._worker.measure(stall, stall.ended_ns)
+        for stall in group[len(alone) :]:
+            stall.common_ns, stall.ticks = group[0].common_ns, group[0].ticks
+        return group
 
     def _is_measurable(self, stall: Stall, now_ns: int) -> bool:
         return self._heartbeat.closed_ns >= stall.ended_ns or now_ns > stall.ended_ns + NS // 4
@@ -173,7 +188,8 @@ class Causes:
     def _judge(self, group: Sequence[Stall], now_ns: int) -> None:
         """One verdict for stalls that began and ended together, but for those whose clients held them up."""
         own = [each for each in group if _held_by_client(each, now_ns)]
-        rest = [each for each in group if each not in own] if own else group
+        held = set(own)
+        rest = [each for each in group if each not in held] if held else group
         for members in (own, rest):
             if members:
                 case, shares = self._worker.case(members, now_ns)

@@ -107,8 +107,11 @@ class Incident:
         """Whether the delay is a link of this chain."""
         if self.kind != delay.kind or self.cause != delay.cause:
             return False
-        until_ns = max(self.until_ns(now_ns), self.started_ns)
-        return delay.started_ns <= until_ns + CHAIN_NS and (delay.ended_ns or now_ns) >= self.started_ns - CHAIN_NS
+        if (delay.ended_ns or now_ns) < self.started_ns - CHAIN_NS:
+            return False
+        # Whether one of thousands still lasts is asked only where it matters.
+        near = max(self.ended_ns, self.started_ns) + CHAIN_NS
+        return delay.started_ns <= near or delay.started_ns <= self.until_ns(now_ns) + CHAIN_NS
 
 
 class IncidentBook:

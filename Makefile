@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, or minutes of quiet.
 APART := tests/real tests/e2e tests/bench
 
-.PHONY: help demo test lint format readme unit e2e real bench bench-smoke tools wheel clean
+.PHONY: help demo test lint format readme unit e2e real truth bench bench-smoke tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -30,14 +30,18 @@ readme: $(READY) ## write the README's tables of metrics and settings anew
 	$(BIN)/python scripts/readme_tables.py
 
 unit: $(READY) tools
-	$(BIN)/pytest $(APART:%=--ignore=%)
+	$(BIN)/pytest $(APART:%=--ignore=%) $(ARGS)
 
 e2e: $(READY) tools ## the whole sidecar in front of the simulated vLLM
-	$(BIN)/pytest tests/e2e
+	$(BIN)/pytest tests/e2e $(ARGS)
 
 real: $(READY) ## a real vLLM on the CPU (downloads about 1 GB the first time)
 	$(PYTHON) tests/real/setup.py
-	$(BIN)/pytest tests/real
+	$(BIN)/pytest tests/real --ignore=tests/real/truth $(ARGS)
+
+truth: $(READY) ## verdicts held against a real engine's own step log (minutes; wants a quiet machine)
+	$(PYTHON) tests/real/setup.py
+	$(BIN)/pytest tests/real/truth $(ARGS)
 
 bench: $(READY) ## the relay against other proxies, in one run (needs gcc, nginx, haproxy)
 	$(BIN)/python -m tests.bench

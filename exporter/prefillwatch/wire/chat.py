@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -41,6 +42,10 @@ class Choice(msgspec.Struct, gc=False):
     delta: Message | None = None
     finish_reason: str | None = None
 
+    def chars(self) -> int:
+        """Characters of generated text in it."""
+        return message_chars(self.delta) if self.delta is not None else 0
+
 
 class PromptDetails(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
@@ -71,13 +76,17 @@ _chunks = TolerantDecoder(Chunk)
 
 def read_event(name: bytes, payload: bytes, facts: AnswerFacts) -> None:
     """One event of a stream. Raises UnreadableError when the payload is no JSON."""
-    chunk = _chunks.decode(payload)
+    read_chunk(name, _chunks.decode(payload), facts)
+
+
+def read_chunk(name: bytes, chunk: Any, facts: AnswerFacts) -> None:
+    """A decoded chunk, of chat or of completions: they differ in where a choice keeps its text."""
     usage = chunk.usage
     said = usage.completion_tokens if usage is not None else None
-    choices = chunk.choices or ()
+    choices: Sequence[Any] = chunk.choices or ()
     text = False
     for choice in choices:
-        chars = message_chars(choice.delta) if choice.delta is not None else 0
+        chars = choice.chars()
         index = choice_index(choice.index)
         if chars:
             text = True

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from prefillwatch.wire.chat import Usage, read_frame
+from prefillwatch.wire.chat import Usage, read_chunk, read_frame
 from prefillwatch.wire.facts import AnswerFacts, EngineTimes, choice_index
 from prefillwatch.wire.tolerant import TolerantDecoder
 
@@ -15,6 +15,10 @@ class Choice(msgspec.Struct, gc=False):
     index: int | None = None
     text: str | None = None
     finish_reason: str | None = None
+
+    def chars(self) -> int:
+        """Characters of generated text in it."""
+        return len(self.text or "")
 
 
 class Chunk(msgspec.Struct, gc=False):
@@ -32,23 +36,7 @@ _chunks = TolerantDecoder(Chunk)
 
 def read_event(name: bytes, payload: bytes, facts: AnswerFacts) -> None:
     """One event of a stream. Raises UnreadableError when the payload is no JSON."""
-    chunk = _chunks.decode(payload)
-    usage = chunk.usage
-    said = usage.completion_tokens if usage is not None else None
-    choices = chunk.choices or ()
-    text = False
-    for choice in choices:
-        index = choice_index(choice.index)
-        if choice.text:
-            text = True
-            facts.add_tokens(index, len(choice.text))
-            facts.note_progress(index, said)
-        if choice.finish_reason:
-            facts.end_choice(index, choice.finish_reason)
-    if usage is not None:
-        sender = choice_index(choices[0].index) if len(choices) == 1 else None
-        facts.add_usage(usage.prompt_tokens, said, usage.cached, sender)
-    read_frame(name, chunk, text, facts)
+    read_chunk(name, _chunks.decode(payload), facts)
 
 
 def read_answer(payload: bytes, facts: AnswerFacts) -> None:

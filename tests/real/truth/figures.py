@@ -19,17 +19,17 @@ RANKS = {"p50": 0.5, "p99": 0.99}
 RELATIVE, ABSOLUTE_SECONDS, POINTS = 0.02, 0.001, 0.005
 #: Our quantiles are those of a sketch with this relative error.
 SKETCH_LOW, SKETCH_HIGH = 0.99, 1.01
-#: Our newest gaps are worked in within this.
-_BEAT_NS = 150_000_000
+#: A scrape shows windows as they were when they were last worked through, up to a second and a beat before.
+_WORKED_AGO_NS = (150_000_000, 650_000_000, 1_150_000_000)
 #: Fewer gaps than this have no 99th percentile to speak of.
 FEWEST_GAPS = 1000
-MOST_WAITED = 0.03
-#: And from here on a meter may have seen two tokens at once where another saw them one by one.
+#: From here on a meter may have seen two tokens at once where another saw them one by one.
 HOPELESS = 0.25
 
 
 class Range(NamedTuple):
-    """A quantile of one meter's gaps, and those half a percentile point below and above."""
+    """A quantile of one meter's gaps, and the least and the most that it can be for an allowance of percentile points
+    and of when it was taken."""
 
     low: float
     middle: float
@@ -41,7 +41,9 @@ class Latency:
     """A quantile in a sliding window at `at` seconds by three meters: ours sits between the engine, whose gaps know
     nothing of what its API server and the network did to tokens, and the client, which got them last.
 
-    `waited`: share of the time in which somebody who hands tokens on waited for a core.
+    `waited`: share of the time in which somebody who hands tokens on waited for a core. That many gaps may have been
+    stretched, or have become one with the next, and so the ranks of all others moved by as much: `possible` is what
+    engine and client saw within these ranks.
     """
 
     at: float
@@ -51,27 +53,19 @@ class Latency:
     engine: Range
     client: Range
     waited: float
-
-    @property
-    def undisturbed(self) -> bool:
-        """Whether gaps on the wire can be the engine's."""
-        return self.waited <= MOST_WAITED
+    possible: tuple[float, float]
 
     @property
     def fits(self) -> bool:
-        return self.is_the_engines or self.waited > HOPELESS or (self.is_between and not self.undisturbed)
+        low, high = self.possible
+        explained = low - allowed(low) <= self.ours <= high + allowed(high)
+        return self.is_the_engines or explained or self.waited > HOPELESS
 
     @property
     def is_the_engines(self) -> bool:
         return abs(self.ours - self.engine.middle) <= allowed(self.engine.middle) or (
             SKETCH_LOW * self.engine.low <= self.ours <= SKETCH_HIGH * self.engine.high
         )
-
-    @property
-    def is_between(self) -> bool:
-        """Not below what the engine made nor above what the client got, or the other way round."""
-        low, high = min(self.engine.low, self.client.low), max(self.engine.high, self.client.high)
-        return low - allowed(low) <= self.ours <= high + allowed(high)
 
 
 def allowed(seconds: float) -> float:
@@ -106,22 +100,43 @@ def latencies(truth: Truth, before: Sequence[Truth], said: Said) -> Iterator[Lat
     offset = truth.header["started_monotonic_ns"]
     for at_ns, page in said.scrapes:
         for window, seconds in WINDOWS.items():
-            since_ns, until_ns = (at_ns // SECOND - seconds + 1) * SECOND, at_ns - _BEAT_NS
-            theirs, clients = (_between(gaps, since_ns, until_ns) for gaps in (engine, client))
-            if len(theirs) < FEWEST_GAPS:
+            theirs, clients = (list(_windows(gaps, at_ns, seconds)) for gaps in (engine, client))
+            if min(map(len, theirs)) < FEWEST_GAPS:
                 continue
+            since_ns = max(at_ns - seconds * SECOND, engine[0][0])
             waited_ns = sum(each.longest_ns(since_ns - o, at_ns - o, DELIVERY_ROLES) for o, each in waits)
-            waited = waited_ns / (at_ns - max(since_ns, engine[0][0]))
+            waited = waited_ns / (at_ns - since_ns)
             for name, rank in RANKS.items():
                 found = page.matching(f"prefillwatch_inter_token_latency_{name}_seconds", _labels(window))
                 if found:
-                    at = (at_ns - offset) / SECOND
-                    yield Latency(at, window, name, found[0], _range(theirs, rank), _range(clients, rank), waited)
+                    yield Latency(
+                        at=(at_ns - offset) / SECOND,
+                        window=window,
+                        name=name,
+                        ours=found[0],
+                        engine=_range(theirs, rank, POINTS),
+                        client=_range(clients, rank, POINTS),
+                        waited=waited,
+                        possible=_reach([*theirs, *clients], rank, POINTS + waited),
+                    )
 
 
-def _range(gaps: list[tuple[int, float]], rank: float) -> Range:
-    ordered = sorted(gap for _, gap in gaps)
-    return Range(*(quantile(ordered, rank + points) for points in (-POINTS, 0.0, POINTS)))
+def _windows(gaps: list[tuple[int, float]], at_ns: int, seconds: int) -> Iterator[list[float]]:
+    """What the window held, in order of size, at each of the times when it may have been worked through."""
+    for ago_ns in _WORKED_AGO_NS:
+        until_ns = at_ns - ago_ns
+        since_ns = (until_ns // SECOND - seconds + 1) * SECOND
+        yield sorted(gap for _, gap in _between(gaps, since_ns, until_ns))
+
+
+def _range(windows: list[list[float]], rank: float, points: float) -> Range:
+    low, high = _reach(windows, rank, points)
+    return Range(low, quantile(windows[0], rank), high)
+
+
+def _reach(windows: list[list[float]], rank: float, points: float) -> tuple[float, float]:
+    filled = [each for each in windows if each]
+    return min(quantile(each, rank - points) for each in filled), max(quantile(each, rank + points) for each in filled)
 
 
 def _engine_gaps(truth: Truth) -> Iterator[tuple[int, float]]:
@@ -181,4 +196,4 @@ def prefill_error(times: Iterable[Times]) -> float:
 
 
 def as_json(found: Iterable[Latency]) -> list[dict[str, object]]:
-    return [asdict(each) | {"is_the_engines": each.is_the_engines, "is_between": each.is_between} for each in found]
+    return [asdict(each) | {"is_the_engines": each.is_the_engines, "fits": each.fits} for each in found]

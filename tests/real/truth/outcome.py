@@ -146,11 +146,9 @@ def _times_text(times: Times) -> str:
 
 
 def _latency_lines(found: list[Latency]) -> Iterator[str]:
-    clean = [each for each in found if each.undisturbed]
     yield (
         f"latency: of {len(found)} quantiles of windows {sum(each.is_the_engines for each in found)} are the engine's,"
-        f" {sum(each.is_between for each in found)} between the engine's and the client's; of {len(clean)} undisturbed"
-        f" ones {sum(each.is_the_engines for each in clean)} are the engine's"
+        f" {sum(each.fits for each in found)} explained by what engine and client saw"
     )
     for each in [each for each in found if not each.fits][:MOST_SHOWN]:
         yield (

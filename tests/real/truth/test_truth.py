@@ -16,6 +16,7 @@ from tests.real.truth.true_causes import DISCARDED
 LEAST_SHARE = 0.95  # of stall seconds; the aim is 0.98
 LEAST_RIGHT_NAMES = 0.9
 MOST_PREFILL_ERROR = 0.05
+LEAST_EXACT = 0.4  # of quantiles; 0.9 on a quiet machine
 FAULTS = [each.name for each in chosen() if each.cause != "prefill"]
 PREFILLS = [each.name for each in chosen() if each.cause == "prefill"]
 Outcomes = dict[str, Outcome]
@@ -71,9 +72,15 @@ def test_every_first_token_has_a_prefill_time(outcomes: Outcomes, name: str) -> 
 
 
 @pytest.mark.parametrize("name", PREFILLS)
-def test_latency_in_the_windows_is_the_engines(outcomes: Outcomes, name: str) -> None:
-    """At every scrape. Where those who hand tokens on waited for a core, gaps on the wire are no longer the engine's;
-    then ours must still lie between what the engine made and what the client got."""
+def test_latency_in_the_windows_is_between_the_engines_and_the_clients(outcomes: Outcomes, name: str) -> None:
+    """At every scrape. How far it may be from the engine's own depends on how long those who hand tokens on waited for
+    a core, since gaps on the wire are then no longer the engine's."""
     found = outcomes[name].latencies
     assert found
     assert not [each for each in found if not each.fits]
+
+
+def test_latency_in_the_windows_is_the_engines(outcomes: Outcomes) -> None:
+    """Wherever the machine left everybody a core."""
+    found = [each for name in PREFILLS for each in outcomes[name].latencies]
+    assert sum(each.is_the_engines for each in found) >= LEAST_EXACT * len(found)

@@ -47,7 +47,6 @@ def test_it_says_hello_and_tells_its_figures(start_process: Callable[..., RelayP
     assert eventually(lambda: relay.tap.stats().client_connections == 1)
     stats = relay.tap.stats()
     assert len(stats.lag_counts) == len(stats.lag_bounds) + 1
-    assert stats.core_wait_ns > 0
 
 
 def test_it_imports_nothing_that_is_heavy(start_process: Callable[..., RelayProcess]) -> None:

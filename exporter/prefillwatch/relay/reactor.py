@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
-import os
 import select
 import signal
 import socket
@@ -196,12 +195,3 @@ def raise_descriptor_limit() -> None:
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def process_core_wait_ns() -> Callable[[], int]:
-    """A function that tells how long this process has waited for a core so far (0 where the kernel does not say)."""
-    try:
-        fd = os.open("/proc/self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return lambda: 0
-    return lambda: int(os.pread(fd, 128, 0).split()[1])

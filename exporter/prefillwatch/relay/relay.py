@@ -17,7 +17,7 @@ from prefillwatch.relay.client import ClientConnection
 from prefillwatch.relay.deadlines import Deadlines
 from prefillwatch.relay.dialer import Dialer
 from prefillwatch.relay.exchange import Exchange
-from prefillwatch.relay.reactor import Handler, Reactor, monotonic_ns, process_core_wait_ns
+from prefillwatch.relay.reactor import Handler, Reactor, monotonic_ns
 from prefillwatch.relay.sending import REPEAT_WITHIN_S, Sending
 from prefillwatch.relay.settings import RelaySettings, parse_upstream
 from prefillwatch.relay.sockets import prepare
@@ -72,7 +72,6 @@ class Relay:
         self._drained_ns = 0
         self._last_stream = 0
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listen_fds]
-        self._core_wait_ns = process_core_wait_ns()
         self._parent = os.getppid()
 
     # Begin and end
@@ -227,7 +226,6 @@ class Relay:
             lag_bounds=lag.BOUNDS,
             lag_counts=tuple(self.tap.lag.counts),
             lag_sum=self.tap.lag.sum,
-            core_wait_ns=self._core_wait_ns(),
             retries=self.retries,
             upstream_connect_failures=self.dialer.failures,
         )

@@ -109,7 +109,6 @@ class RelayStats(msgspec.Struct, frozen=True, array_like=True):
     lag_bounds: tuple[float, ...]  # seconds, upper bounds without +Inf
     lag_counts: tuple[int, ...]  # per bucket, not cumulative; one more than bounds
     lag_sum: float  # seconds
-    core_wait_ns: int = 0  # time this process waited for a core (schedstat)
     retries: int = 0
     upstream_connect_failures: int = 0
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import ssl
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import httptools
 import msgspec
@@ -20,16 +21,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHAT = "/v1/chat/completions"
+LARGEST_UNREAD = 64 * 2**20
+"""Bytes of a body, or of one event, beyond which an answer is given up."""
 
 
 @dataclass(slots=True)
 class Answer:
     """What came back for one request. Times are monotonic nanoseconds; `status` is 0 where no answer came."""
 
-    sent_ns: int
+    sent_ns: int = 0
     status: int = 0
     reads_ns: list[int] = field(default_factory=list)
     """Reads that completed at least one event with generated text."""
+    read_events: list[int] = field(default_factory=list)
+    """How many such events each of those reads completed."""
     events: int = 0
     """Events with generated text."""
     closed_ns: int = 0
@@ -38,6 +43,8 @@ class Answer:
     error: str = ""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Prompt tokens that came from the server's prefix cache, where it tells."""
     body: bytes = b""
     """The body of an answer that was no stream."""
 
@@ -53,45 +60,61 @@ class Answer:
 
 async def ask(
     url: str,
-    body: Mapping[str, Any],
+    body: Mapping[str, Any] | None,
     *,
     path: str = CHAT,
     headers: Mapping[str, str] | None = None,
     timeout_seconds: float = 600.0,
+    tls: ssl.SSLContext | None = None,
+    answer: Answer | None = None,
 ) -> Answer:
-    """Sends one request on a connection of its own.
+    """Sends one request on a connection of its own: a POST, or a GET where there is no body.
 
-    What a server or the network does is no exception but an `Answer.error`. Cancelling closes the connection.
+    `url` is http:// or https://, with a path before `path` or without; `tls` says whom to trust (default: the system's
+    authorities). What a server or the network does is no exception but an `Answer.error`. Cancelling closes the
+    connection; who wants to know what had come by then, or while it comes, passes an `answer` to be filled.
     """
-    reader = _AnswerReader()
-    request = _request(urlsplit(url).netloc, path, body, headers or {})
+    parts = urlsplit(url)
+    reader = _AnswerReader(Answer() if answer is None else answer)
+    request = _request(parts.netloc.rpartition("@")[2], parts.path.rstrip("/") + path, body, headers or {})
     try:
-        await asyncio.wait_for(_exchange(url, reader, request), timeout_seconds)
+        await asyncio.wait_for(_exchange(parts, reader, request, tls), timeout_seconds)
     except asyncio.TimeoutError:
-        reader.answer.error = f"no complete answer within {timeout_seconds:g} s"
+        reader.give_up(f"no complete answer within {timeout_seconds:g} s")
     except OSError as error:
-        reader.answer.error = error.strerror or str(error)
+        reader.give_up(_in_words(error))
     return reader.answer
 
 
-async def _exchange(url: str, reader: _AnswerReader, request: bytes) -> None:
-    parts = urlsplit(url)
+async def _exchange(parts: SplitResult, reader: _AnswerReader, request: bytes, tls: ssl.SSLContext | None) -> None:
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_connection(lambda: reader, parts.hostname or "", parts.port or 80)
+    secure = parts.scheme == "https"
+    port = parts.port or (443 if secure else 80)
+    context = (tls or ssl.create_default_context()) if secure else None
+    transport, _ = await loop.create_connection(lambda: reader, parts.hostname or "", port, ssl=context)
     try:
         reader.send(request)
         await reader.done
     finally:
-        transport.close()
+        # Not close(): over TLS that would wait for the other side to say goodbye.
+        transport.abort()
 
 
-def _request(host: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> bytes:
-    payload = msgspec.json.encode(body)
+def _in_words(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS there: {error.reason or error}"
+    return error.strerror or str(error)
+
+
+def _request(host: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> bytes:
+    payload = b"" if body is None else msgspec.json.encode(body)
+    content = ["Content-Type: application/json", f"Content-Length: {len(payload)}"] if body is not None else []
     lines = [
-        f"POST {path} HTTP/1.1",
+        f"{'GET' if body is None else 'POST'} {path} HTTP/1.1",
         f"Host: {host}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(payload)}",
+        *content,
         "Connection: close",
         *(f"{name}: {value}" for name, value in headers.items()),
     ]
@@ -101,8 +124,9 @@ def _request(host: str, path: str, body: Mapping[str, Any], headers: Mapping[str
 class _AnswerReader(asyncio.Protocol):
     """Reads one answer off a connection."""
 
-    def __init__(self) -> None:
-        self.answer = Answer(time.monotonic_ns())
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        answer.sent_ns = time.monotonic_ns()
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
@@ -114,6 +138,11 @@ class _AnswerReader(asyncio.Protocol):
         self._transport.write(request)
         self.answer.sent_ns = time.monotonic_ns()
 
+    def give_up(self, error: str) -> None:
+        """For what the reader does not see by itself: no connection, or a limit on time."""
+        self.answer.closed_ns = time.monotonic_ns()
+        self.answer.error = error
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
@@ -121,12 +150,16 @@ class _AnswerReader(asyncio.Protocol):
         now = time.monotonic_ns()
         try:
             self._parser.feed_data(data)
-            if self._is_stream and self._take_events():
+            events = self._take_events() if self._is_stream else 0
+            if events:
                 self.answer.reads_ns.append(now)
+                self.answer.read_events.append(events)
         except httptools.HttpParserError as error:
             self._end(f"no valid HTTP answer: {error}")
         except msgspec.DecodeError as error:
             self._end(f"an event that is no JSON: {error}")
+        except (AttributeError, TypeError):
+            self._end("an event that is of no known shape")
         if self.answer.complete:
             self._end("")
 
@@ -144,6 +177,8 @@ class _AnswerReader(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._buffer += body
+        if len(self._buffer) > LARGEST_UNREAD:
+            self._end(f"an answer that goes on beyond {LARGEST_UNREAD >> 20} MiB")
 
     def on_message_complete(self) -> None:
         self.answer.complete = True
@@ -159,7 +194,7 @@ class _AnswerReader(asyncio.Protocol):
 
     def _take_events(self) -> int:
         """Consumes the complete events that have come; how many of them bring text."""
-        *events, rest = bytes(self._buffer).split(b"\n\n")
+        *events, rest = bytes(self._buffer).replace(b"\r\n", b"\n").split(b"\n\n")
         self._buffer = bytearray(rest)
         with_text = sum(self._take_event(event) for event in events)
         self.answer.events += with_text
@@ -171,6 +206,8 @@ class _AnswerReader(asyncio.Protocol):
             return False
         fields = msgspec.json.decode(data)
         self._note_usage(fields)
+        if fields.get("error"):
+            self._end("an error object in the stream")
         return _has_text(fields)
 
     def _take_whole(self) -> None:
@@ -186,13 +223,18 @@ class _AnswerReader(asyncio.Protocol):
             return
         self.answer.prompt_tokens = usage.get("prompt_tokens", usage.get("input_tokens"))
         self.answer.completion_tokens = usage.get("completion_tokens", usage.get("output_tokens"))
+        details = usage.get("prompt_tokens_details") or {}
+        self.answer.cached_tokens = details.get("cached_tokens", self.answer.cached_tokens)
+
+
+_TEXT = ("content", "reasoning", "reasoning_content", "tool_calls")
 
 
 def _has_text(fields: dict[str, Any]) -> bool:
     """Whether an event of any of the four endpoints carries generated text."""
     for choice in fields.get("choices") or ():
         delta = choice.get("delta") or {}
-        if choice.get("text") or delta.get("content") or delta.get("reasoning") or delta.get("tool_calls"):
+        if choice.get("text") or any(delta.get(name) for name in _TEXT):
             return True
     kind = fields.get("type", "")
     if kind.endswith(".delta"):

@@ -1,0 +1,212 @@
+"""Plays the experiment against a server, and keeps what happened whatever ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from prefillwatch.lab.client import Answer
+from prefillwatch.lab.probe.halt import Halt, Halted
+from prefillwatch.lab.probe.result import ProbeResult
+from prefillwatch.lab.probe.settings import START_LIMIT_S, VICTIM_PROMPT_TOKENS, ProbeSettings, check_fits, plan
+from prefillwatch.lab.probe.timeline import Run
+from prefillwatch.lab.prompts import Prompt, PromptMaker
+from prefillwatch.lab.target import Target, TargetError, refusal
+
+#: Requests without a token after which a victim gives up.
+_MOST_FAILURES: Final = 3
+_PAUSE_AFTER_FAILURE_S: Final = 0.3
+#: So that the server has noticed that the victims of the run before are gone.
+_PAUSE_BETWEEN_RUNS_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where the probe is. `run` counts from 1; 0 is before the first."""
+
+    run: int
+    runs: int
+    prompt_tokens: int
+    text: str
+
+
+Report = Callable[[Progress], None]
+
+
+async def run_probe(
+    target: Target, settings: ProbeSettings, progress: Report | None = None, *, stop: asyncio.Event | None = None
+) -> ProbeResult:
+    """The whole experiment: every size, every repeat.
+
+    `stop` ends it early. Whatever ends it early, the result holds what was measured until then, and its `problem` says
+    why. Raises ConfigError when it would go beyond its bounds, TargetError when nothing could be measured at all.
+    """
+    plan(settings)
+    check_fits(settings, target.max_model_len)
+    return await _Probe(target, settings, progress or (lambda _: None), stop).run()
+
+
+class _Probe:
+    def __init__(self, target: Target, settings: ProbeSettings, progress: Report, stop: asyncio.Event | None) -> None:
+        self._settings = settings
+        self._progress = progress
+        self._halt = Halt(settings.max_seconds, stop)
+        self._result = ProbeResult(target.url, target.model, settings, started_at=time.time())
+        self._target = target
+
+    async def run(self) -> ProbeResult:
+        with self._halt.watching():
+            try:
+                await self._halt.first_of(self._play())
+            except Halted as halted:
+                self._result.problem = halted.why
+            except TargetError as error:
+                if not self._result.runs:
+                    raise
+                self._result.problem = str(error)
+        return self._result
+
+    async def _play(self) -> None:
+        self._say(0, "getting to know the server")
+        maker = await PromptMaker.learn(self._target, self._settings.seed)
+        self._target = maker.target
+        self._result.counted_by = maker.source
+        await self._rehearse(maker)
+        sizes = [
+            (repeat, tokens) for repeat in range(self._settings.repeats) for tokens in self._settings.prompt_tokens
+        ]
+        for number, (repeat, tokens) in enumerate(sizes, 1):
+            prompts = await maker.make_many(self._settings.inject, tokens)
+            run = Run(tokens, repeat)
+            self._result.runs.append(run)
+            play = _Play(self._target, self._settings, maker, run, functools.partial(self._say, number))
+            await play.run(prompts)
+            await asyncio.sleep(_PAUSE_BETWEEN_RUNS_S)
+
+    async def _rehearse(self, maker: PromptMaker) -> None:
+        """One long prompt on an idle server: what is compiled or loaded at the first one is no freeze to report, and a
+        server that refuses it does so before anybody streams."""
+        tokens = max(self._settings.prompt_tokens)
+        self._say(0, f"rehearsal: one prompt of {tokens:,} tokens")
+        prompt = await maker.make(tokens)
+        answer = await self._target.ask(
+            self._target.body(prompt.text, 1), timeout_seconds=self._settings.injection_seconds
+        )
+        if why := refusal(answer):
+            raise TargetError(f"{self._target.url} does not answer a prompt of {tokens:,} tokens ({why})")
+        maker.correct(prompt, answer.prompt_tokens)
+
+    def _say(self, number: int, text: str) -> None:
+        size = self._result.runs[-1].prompt_tokens if self._result.runs else max(self._settings.prompt_tokens)
+        self._progress(Progress(number, self._settings.runs, size, text))
+
+
+class _Play:
+    """One run."""
+
+    def __init__(
+        self, target: Target, settings: ProbeSettings, maker: PromptMaker, run: Run, say: Callable[[str], None]
+    ) -> None:
+        self._target = target
+        self._settings = settings
+        self._maker = maker
+        self._run = run
+        self._say = say
+        self._victims: list[asyncio.Task[None]] = []
+        self._others: list[asyncio.Task[Answer]] = []
+
+    async def run(self, prompts: Iterable[Prompt]) -> None:
+        try:
+            await self._phases(prompts)
+        except asyncio.CancelledError:
+            self._run.problem = "cut short"
+            raise
+        except TargetError as error:
+            self._run.problem = str(error)
+            raise
+        finally:
+            self._run.ended_ns = time.monotonic_ns()
+            await _hang_up([*self._victims, *self._others])
+
+    async def _phases(self, prompts: Iterable[Prompt]) -> None:
+        settings, run = self._settings, self._run
+        self._start_victims()
+        await self._until(lambda: all(answers[0].reads_ns for answers in run.victims), START_LIMIT_S)
+        if not all(answers[0].reads_ns for answers in run.victims):
+            raise TargetError(f"not all of {settings.victims} victims had a token within {START_LIMIT_S:g} s")
+        run.streaming_ns = time.monotonic_ns()
+        self._say(f"{settings.victims} victims stream; warm-up {settings.warmup_seconds:g} s")
+        await self._until(lambda: False, settings.warmup_seconds)
+        self._inject(prompts)
+        self._say(f"{settings.inject} prompts of {run.prompt_tokens:,} tokens sent")
+        await self._until(self._taken_in, settings.injection_seconds)
+        self._check_prompts()
+        waited = max(0, run.released_ns - run.injected_ns) / 1e9
+        self._say(f"taken in after {waited:.1f} s; recovery {settings.recovery_seconds:g} s")
+        await self._until(lambda: False, settings.recovery_seconds)
+
+    def _start_victims(self) -> None:
+        for index in range(self._settings.victims):
+            answers = [Answer()]
+            self._run.victims.append(answers)
+            self._victims.append(asyncio.create_task(self._stream(index, answers)))
+
+    async def _stream(self, index: int, answers: list[Answer]) -> None:
+        """One victim: answer after answer until its tokens are used up."""
+        left, failures = self._settings.victim_tokens, 0
+        while True:
+            answer = answers[-1]
+            await self._target.ask(
+                self._target.body(self._maker.chatter(), self._answer_tokens(left)), answer=answer, timeout_seconds=3600
+            )
+            left -= VICTIM_PROMPT_TOKENS + (answer.completion_tokens or answer.events)
+            failures = 0 if answer.reads_ns and answer.complete else failures + 1
+            if failures >= _MOST_FAILURES:
+                raise TargetError(f"victim {index + 1} gets no answer any more ({refusal(answer) or 'no token'})")
+            if left <= VICTIM_PROMPT_TOKENS:
+                return
+            if failures:
+                await asyncio.sleep(_PAUSE_AFTER_FAILURE_S)
+            answers.append(Answer())
+
+    def _answer_tokens(self, left: int) -> int:
+        room = (self._target.max_model_len or left) - VICTIM_PROMPT_TOKENS
+        return max(1, min(left - VICTIM_PROMPT_TOKENS, room))
+
+    def _inject(self, prompts: Iterable[Prompt]) -> None:
+        for prompt in prompts:
+            answer = Answer()
+            self._run.injected.append(answer)
+            body = self._target.body(prompt.text, self._settings.answer_tokens)
+            self._others.append(asyncio.create_task(self._target.ask(body, answer=answer)))
+
+    def _taken_in(self) -> bool:
+        return all(answer.reads_ns or answer.closed_ns or answer.error for answer in self._run.injected)
+
+    def _check_prompts(self) -> None:
+        injected = self._run.injected
+        if not any(answer.reads_ns for answer in injected):
+            why = next((refusal(answer) for answer in injected if refusal(answer)), "")
+            why = why or f"none within {self._settings.injection_seconds:g} s"
+            raise TargetError(f"no long prompt got a first token ({why})")
+
+    async def _until(self, condition: Callable[[], bool], limit_s: float) -> None:
+        """Until the condition holds, for `limit_s` at most. Raises TargetError when no victim streams any more."""
+        deadline = time.monotonic() + limit_s
+        while not condition() and (left := deadline - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, 0.02))
+            failed = [task for task in self._victims if task.done() and task.exception()]
+            if len(failed) == len(self._victims):
+                failed[0].result()
+
+
+async def _hang_up(tasks: list[asyncio.Task[None] | asyncio.Task[Answer]]) -> None:
+    for task in tasks:
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.gather(*tasks, return_exceptions=True)

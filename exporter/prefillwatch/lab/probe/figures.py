@@ -1,0 +1,180 @@
+"""From the raw times of a run to its figures. Pure.
+
+The victims' gaps are taken twice: all of them, and those of the injection window, from the first long prompt sent to
+the first token of the last one. A percentile means nothing without the population behind it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from prefillwatch.analysis.settings import StallRule
+from prefillwatch.lab.client import Answer
+from prefillwatch.lab.probe.timeline import Run
+
+_NS: Final = 1e9
+#: Clear gaps below which a victim has no baseline of its own.
+_FEWEST_FOR_BASELINE: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Between two reads of one answer; the second brought `events` events with text."""
+
+    victim: int
+    start_ns: int
+    end_ns: int
+    events: int = 1
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.start_ns) / _NS
+
+    def overlaps(self, start_ns: int, end_ns: int) -> bool:
+        return self.end_ns > start_ns and self.start_ns < end_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Percentiles (linear between ranks) of a population of gaps; None where it is empty."""
+
+    samples: int
+    p50_seconds: float | None = None
+    p99_seconds: float | None = None
+    max_seconds: float | None = None
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Spread:
+        if not seconds:
+            return cls(0)
+        p50, p99 = np.percentile(np.asarray(seconds), (50, 99)).tolist()
+        return cls(len(seconds), p50, p99, max(seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """One long prompt. `prompt_tokens` by the server's usage where it told; no first token: None."""
+
+    prompt_tokens: int
+    cached_tokens: int | None
+    ttft_seconds: float | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """Figures of one run. Stalls by the rule of design: long, and a multiple of the victim's own baseline."""
+
+    prompt_tokens: int
+    repeat: int
+    overall: Spread
+    window: Spread
+    clear: Spread
+    """Gaps outside the window."""
+    baseline_seconds: float | None
+    """Median gap of the warm-up."""
+    warmup_worst_seconds: float | None
+    window_seconds: float
+    stalls: int
+    stall_seconds: float
+    """What the stalls lasted beyond the baseline, summed over victims."""
+    stalled_victims: int
+    worst_added_seconds: float
+    """The longest gap in the window beyond the baseline: what a reader sees as a freeze. 0 where there is none."""
+    added_seconds: float
+    """All the time by which the window's gaps went beyond the baseline, mean over the victims that streamed in it."""
+    restarts: int
+    """Victims whose answer ended in the window, so that they were silent by themselves for a while."""
+    prompts: tuple[Injected, ...]
+    problem: str = ""
+
+
+def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
+    """The figures of a run, whole or cut short."""
+    gaps = victim_gaps(run)
+    start_ns, end_ns = run.injected_ns, run.released_ns
+    inside = [gap for gap in gaps if start_ns and gap.overlaps(start_ns, end_ns)]
+    outside = [gap for gap in gaps if not (start_ns and gap.overlaps(start_ns, end_ns))]
+    before = [gap for gap in gaps if gap.start_ns >= run.streaming_ns and (not start_ns or gap.end_ns <= start_ns)]
+    baselines = _baselines(before, len(run.victims))
+    baseline = statistics.median(_seconds(before)) if before else None
+    stalls = [gap for gap in inside if is_stall(gap, baselines[gap.victim], rule or StallRule())]
+    return RunFigures(
+        prompt_tokens=run.prompt_tokens,
+        repeat=run.repeat,
+        overall=Spread.of(_seconds(gaps)),
+        window=Spread.of(_seconds(inside)),
+        clear=Spread.of(_seconds(outside)),
+        baseline_seconds=baseline,
+        warmup_worst_seconds=max(_seconds(before), default=None),
+        window_seconds=max(0, end_ns - start_ns) / _NS,
+        stalls=len(stalls),
+        stall_seconds=sum(_excess(gap, baselines[gap.victim]) for gap in stalls),
+        stalled_victims=len({gap.victim for gap in stalls}),
+        worst_added_seconds=max((_excess(gap, baselines[gap.victim]) for gap in inside), default=0.0),
+        added_seconds=_added(inside, baselines),
+        restarts=sum(_restarted(answers, start_ns, end_ns) for answers in run.victims),
+        prompts=tuple(_injected(answer, run.prompt_tokens) for answer in run.injected),
+        problem=run.problem,
+    )
+
+
+def victim_gaps(run: Run) -> list[Gap]:
+    """All gaps of all victims, an answer's own only: what lies between two answers is no gap."""
+    return [
+        Gap(victim, start, end, events)
+        for victim, answers in enumerate(run.victims)
+        for answer in answers
+        for (start, end), events in zip(itertools.pairwise(answer.reads_ns), answer.read_events[1:], strict=False)
+    ]
+
+
+def is_stall(gap: Gap, baseline_s: float | None, rule: StallRule) -> bool:
+    """Whether a gap is a stall: at least `min_seconds` and `factor` times the baseline per token event, or at least
+    `always_seconds`."""
+    if gap.seconds >= rule.always_seconds:
+        return True
+    if gap.seconds < rule.min_seconds or not baseline_s:
+        return False
+    return gap.seconds >= rule.factor * baseline_s * max(gap.events, 1)
+
+
+def _baselines(before: Iterable[Gap], victims: int) -> list[float | None]:
+    """Each victim's median gap per token event before the injection, the median of all where it has too few."""
+    per_token: list[list[float]] = [[] for _ in range(victims)]
+    for gap in before:
+        per_token[gap.victim].append(gap.seconds / max(gap.events, 1))
+    together = [seconds for own in per_token for seconds in own]
+    common = statistics.median(together) if together else None
+    return [statistics.median(own) if len(own) >= _FEWEST_FOR_BASELINE else common for own in per_token]
+
+
+def _excess(gap: Gap, baseline_s: float | None) -> float:
+    return max(0.0, gap.seconds - max(gap.events, 1) * (baseline_s or 0.0))
+
+
+def _added(inside: Sequence[Gap], baselines: Sequence[float | None]) -> float:
+    victims = {gap.victim for gap in inside}
+    # Signed, so that the jitter of quiet gaps cancels out instead of adding up.
+    total = sum(gap.seconds - max(gap.events, 1) * (baselines[gap.victim] or 0.0) for gap in inside)
+    return max(0.0, total / len(victims)) if victims else 0.0
+
+
+def _restarted(answers: Sequence[Answer], start_ns: int, end_ns: int) -> bool:
+    return any(answer.reads_ns and start_ns < answer.reads_ns[-1] < end_ns for answer in answers[:-1])
+
+
+def _injected(answer: Answer, asked_tokens: int) -> Injected:
+    error = answer.error or (f"HTTP {answer.status}" if answer.status not in (0, 200) else "")
+    tokens = answer.prompt_tokens or asked_tokens
+    return Injected(tokens, answer.cached_tokens, answer.ttft_seconds, error)
+
+
+def _seconds(gaps: Iterable[Gap]) -> list[float]:
+    return [gap.seconds for gap in gaps]

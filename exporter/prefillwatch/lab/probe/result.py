@@ -1,0 +1,109 @@
+"""All that a probe found."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prefillwatch.lab.probe.figures import RunFigures, Spread, measure
+from prefillwatch.lab.probe.settings import ProbeSettings
+from prefillwatch.lab.probe.timeline import Run
+
+
+@dataclass(slots=True)
+class ProbeResult:
+    """`problem` is empty when the probe came to its end."""
+
+    url: str
+    model: str
+    settings: ProbeSettings
+    started_at: float
+    """Unix seconds."""
+    counted_by: str = ""
+    """"tokenize" or "usage": how prompt lengths are known."""
+    runs: list[Run] = field(default_factory=list)
+    problem: str = ""
+
+    def figures(self) -> list[RunFigures]:
+        return [measure(run, self.settings.stall) for run in self.runs if run.injected]
+
+    def doses(self) -> list[Dose]:
+        """The runs by prompt size, smallest first."""
+        figures = self.figures()
+        sizes = sorted({each.prompt_tokens for each in figures})
+        return [Dose(size, tuple(each for each in figures if each.prompt_tokens == size)) for size in sizes]
+
+    def to_json(self) -> dict[str, Any]:
+        doses = [dose.to_json() for dose in self.doses()]
+        largest = doses[-1] if doses else {"overall": _spread(Spread(0)), "window": _spread(Spread(0)), "prompts": []}
+        return {
+            "url": self.url,
+            "model": self.model,
+            "started_at": self.started_at,
+            "complete": not self.problem,
+            "problem": self.problem,
+            "prompt_lengths_by": self.counted_by,
+            "settings": dataclasses.asdict(self.settings) | {"stall": _rule(self.settings)},
+            **largest,
+            "doses": doses,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Dose:
+    """One size of prompt, with all its repeats. Figures of several repeats are medians over them."""
+
+    prompt_tokens: int
+    runs: tuple[RunFigures, ...]
+
+    @property
+    def overall(self) -> Spread:
+        return _median_spread([run.overall for run in self.runs])
+
+    @property
+    def window(self) -> Spread:
+        return _median_spread([run.window for run in self.runs])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "overall": _spread(self.overall),
+            "window": _spread(self.window),
+            "prompts": [_plain(prompt) for run in self.runs for prompt in run.prompts],
+            "stall_seconds": statistics.median(run.stall_seconds for run in self.runs),
+            "stalled_victims": max(run.stalled_victims for run in self.runs),
+            "repeats": [_plain(run) for run in self.runs],
+        }
+
+
+def _median_spread(spreads: Sequence[Spread]) -> Spread:
+    """Samples are those of one run, since percentiles are."""
+    if len(spreads) == 1:
+        return spreads[0]
+
+    def median(values: Iterable[float | None]) -> float | None:
+        there = [value for value in values if value is not None]
+        return statistics.median(there) if there else None
+
+    return Spread(
+        round(statistics.median(spread.samples for spread in spreads)),
+        median(spread.p50_seconds for spread in spreads),
+        median(spread.p99_seconds for spread in spreads),
+        median(spread.max_seconds for spread in spreads),
+    )
+
+
+def _spread(spread: Spread) -> dict[str, Any]:
+    return _plain(spread)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return dataclasses.asdict(value)
+
+
+def _rule(settings: ProbeSettings) -> dict[str, float]:
+    rule = settings.stall
+    return {"min_seconds": rule.min_seconds, "factor": rule.factor, "always_seconds": rule.always_seconds}

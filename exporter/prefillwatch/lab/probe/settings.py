@@ -1,0 +1,126 @@
+"""What a probe does, and the most it can cost: known, and told, before anything is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from prefillwatch.analysis.settings import StallRule
+from prefillwatch.errors import ConfigError
+from prefillwatch.lab.prompts import learning_tokens
+
+#: Room for a victim's prompt, a sentence or two and the chat template, in tokens.
+VICTIM_PROMPT_TOKENS: Final = 256
+#: Seconds in which victims must have begun to stream.
+START_LIMIT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSettings:
+    """One run is made for every size in `prompt_tokens`, and all of it `repeats` times over."""
+
+    victims: int = 6
+    inject: int = 12
+    """Long prompts sent at once."""
+    prompt_tokens: tuple[int, ...] = (6000,)
+    repeats: int = 1
+    warmup_seconds: float = 3.0
+    recovery_seconds: float = 5.0
+    """After the first token of the last long prompt."""
+    answer_tokens: int = 16
+    """Of a long prompt."""
+    victim_tokens: int = 4096
+    """Prompts and answers of one victim in one run; when they are used up it falls silent."""
+    injection_seconds: float = 120.0
+    """The long prompts are given up after so long."""
+    max_tokens: int = 2_000_000
+    max_seconds: float = 900.0
+    stall: StallRule = field(default_factory=StallRule)
+    seed: str = ""
+    """The same seed makes the same prompts, which a server may then have in its prefix cache."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def runs(self) -> int:
+        return len(self.prompt_tokens) * self.repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Bounds on what will be sent. Tokens are those of prompts and answers together."""
+
+    long_prompt_tokens: int
+    victim_tokens: int
+    learning_tokens: int
+    """With the rehearsal."""
+    shortest_seconds: float
+    longest_seconds: float
+
+    @property
+    def tokens(self) -> int:
+        return self.long_prompt_tokens + self.victim_tokens + self.learning_tokens
+
+    def sentence(self) -> str:
+        return (
+            f"at most {self.tokens:,} tokens ({self.long_prompt_tokens:,} of long prompts and their answers, "
+            f"{self.victim_tokens:,} of victims, {self.learning_tokens:,} to get to know the server), "
+            f"between {_duration(self.shortest_seconds)} and {_duration(self.longest_seconds)}"
+        )
+
+
+def plan(settings: ProbeSettings) -> Plan:
+    """The bounds of a probe. Raises ConfigError when they are beyond what the settings allow."""
+    shortest = settings.runs * (settings.warmup_seconds + settings.recovery_seconds)
+    longest = shortest + settings.runs * (START_LIMIT_S + settings.injection_seconds)
+    planned = Plan(
+        long_prompt_tokens=_long_prompt_tokens(settings),
+        victim_tokens=settings.runs * settings.victims * settings.victim_tokens,
+        learning_tokens=learning_tokens() + max(settings.prompt_tokens) + 1,
+        shortest_seconds=shortest,
+        longest_seconds=min(longest, settings.max_seconds),
+    )
+    if planned.tokens > settings.max_tokens:
+        raise ConfigError(
+            f"the probe may send up to {planned.tokens:,} tokens, more than --max-tokens {settings.max_tokens:,} "
+            "allows; allow more, or take fewer prompts, sizes, repeats or victims"
+        )
+    if planned.shortest_seconds > settings.max_seconds:
+        raise ConfigError(
+            f"the probe takes at least {_duration(shortest)}, more than --max-time {_duration(settings.max_seconds)} "
+            "allows; allow more, or take fewer sizes or repeats, or a shorter warm-up or recovery"
+        )
+    return planned
+
+
+def check_fits(settings: ProbeSettings, max_model_len: int | None) -> None:
+    """Raises ConfigError when the server could not take the longest prompt."""
+    longest = max(settings.prompt_tokens) + settings.answer_tokens
+    if max_model_len is not None and longest > max_model_len:
+        raise ConfigError(
+            f"a prompt of {max(settings.prompt_tokens):,} tokens and {settings.answer_tokens} tokens of answer do not "
+            f"fit the model's context of {max_model_len:,}; take a smaller --prompt-tokens"
+        )
+
+
+def _long_prompt_tokens(settings: ProbeSettings) -> int:
+    each = sum(tokens + settings.answer_tokens for tokens in settings.prompt_tokens)
+    return settings.repeats * settings.inject * each
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _check(settings: ProbeSettings) -> None:
+    for name in ("victims", "inject", "repeats", "answer_tokens", "victim_tokens"):
+        if getattr(settings, name) < 1:
+            raise ConfigError(f"{name} must be at least 1, not {getattr(settings, name)}")
+    for name in ("warmup_seconds", "recovery_seconds", "injection_seconds", "max_seconds"):
+        if not 0 < getattr(settings, name) < float("inf"):
+            raise ConfigError(f"{name} must be a time above 0, not {getattr(settings, name)}")
+    if settings.victim_tokens < 2 * VICTIM_PROMPT_TOKENS:
+        raise ConfigError(f"victim_tokens must be at least {2 * VICTIM_PROMPT_TOKENS}, prompt included")
+    if not settings.prompt_tokens or min(settings.prompt_tokens) < 1:
+        raise ConfigError("prompt_tokens must name at least one size, each of 1 token or more")

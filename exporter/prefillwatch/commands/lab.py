@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import click
+import uvloop
 
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.simulator.presets import PRESETS
@@ -50,7 +51,7 @@ def sim(listen: str, **flags: Any) -> None:
     Options that vLLM has too carry its names. What is not given comes from the preset.
     """
     address = _address(listen, "--listen")
-    asyncio.run(serve(SimSettings(**flags), address.host, address.port))
+    uvloop.run(serve(SimSettings(**flags), address.host, address.port))
 
 
 @click.command()

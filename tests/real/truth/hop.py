@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from tests.real.hop import Hop, pump
 
 
 @dataclass
-class BufferingHop:
+class BufferingHop(Hop):
     """Forwards connections to 127.0.0.1:`upstream_port`, in a thread of its own.
 
     While `hold_seconds` is set, answers to POST leave at common times that far apart; while `hold_bytes` is set, each
@@ -25,34 +24,9 @@ class BufferingHop:
     port: int = 0
     _downs: set[_Down] = field(default_factory=set)
 
-    def __enter__(self) -> BufferingHop:
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        self.server = asyncio.run_coroutine_threadsafe(self._listen(), self.loop).result(10)
-        self.port = self.server.sockets[0].getsockname()[1]
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self.loop).result(10)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
-        self.loop.close()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
     async def _listen(self) -> asyncio.Server:
         self.releaser = asyncio.create_task(self._release_together())
-        return await asyncio.start_server(self._forward, "127.0.0.1", 0)
-
-    async def _close(self) -> None:
-        self.server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        return await super()._listen()
 
     async def _release_together(self) -> None:
         released = time.monotonic()
@@ -64,13 +38,13 @@ class BufferingHop:
                     for down in self._downs:
                         down.release()
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self.upstream_port)
+    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream_writer = await self.connect_upstream()
         down = _Down(self, writer)
         self._downs.add(down)
-        up = asyncio.create_task(_pump(reader, upstream_writer, down.asked))
+        up = asyncio.create_task(pump(reader, upstream_writer, down.asked))
         try:
-            await asyncio.gather(up, _pump(upstream_reader, down, lambda data: None))
+            await asyncio.gather(up, pump(upstream_reader, down, lambda data: None))
         finally:
             self._downs.discard(down)
             writer.close()
@@ -108,14 +82,3 @@ class _Down:
     def close(self) -> None:
         self.release()
         self.writer.close()
-
-
-async def _pump(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter | _Down, note: Callable[[bytes], None]
-) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(65536):
-            note(data)
-            writer.write(data)
-            await writer.drain()
-    writer.close()

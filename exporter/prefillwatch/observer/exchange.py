@@ -129,7 +129,10 @@ class Exchange:
             return
         self._learn_name(self._facts.model)
         if head.observed:
-            self.reader = AnswerReader(self.request.endpoint, head.content_type, head.content_encoding)
+            self.reader = self._new_reader(head.content_type, head.content_encoding)
+
+    def _new_reader(self, content_type: str, content_encoding: str = "") -> AnswerReader:
+        return AnswerReader(self.request.endpoint, content_type, content_encoding)
 
     def _learn_name(self, name: str) -> None:
         """While upstream's list of models is not known, a name that it answers to is a good one."""
@@ -171,7 +174,7 @@ class Exchange:
         if self.reader is None and request.generating and request.sent_ns:
             # The response head may have been among them; if not, it will come and replace this reader.
             kind = "text/event-stream" if request.streaming else "application/json"
-            self.reader = AnswerReader(request.endpoint, kind)
+            self.reader = self._new_reader(kind)
         if self.reader is not None:
             self.reader.hole()
         self._ledger.hole(request)

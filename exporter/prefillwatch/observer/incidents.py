@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from prefillwatch.analysis.incidents import Incident, Tally
@@ -28,16 +28,23 @@ def wall_offset() -> float:
 class IncidentHistory:
     """The incidents that are over, the latest first. ``prefix`` sets the ids of one observer apart from another's."""
 
-    def __init__(self, names: ModelNames, prefix: str = "") -> None:
+    def __init__(self, names: ModelNames, prefix: str = "", wall_offset: Callable[[], float] = wall_offset) -> None:
+        self.prefix = prefix or f"{time.time_ns() // 1_000_000:x}"
+        self.log = True
+        #: Is told of each incident that is over.
+        self.heard: Callable[[dict[str, Any]], None] | None = None
         self._names = names
-        self._prefix = prefix or f"{time.time_ns() // 1_000_000:x}"
+        self._wall_offset = wall_offset
         self._closed: deque[dict[str, Any]] = deque(maxlen=MOST_KEPT)
 
     def add(self, incident: Incident) -> None:
         """It is over: keep it, and log it. Nothing of it is the text of a prompt or an answer."""
         document = self._document(incident, incident.ended_ns, ongoing=False)
         self._closed.append(document)
-        _log.info("incident %s", json.dumps(document))
+        if self.log:
+            _log.info("incident %s", json.dumps(document))
+        if self.heard is not None:
+            self.heard(document)
 
     def newest(self, ongoing: Iterable[Incident], now_ns: int, limit: int) -> list[dict[str, Any]]:
         """Those that last and those that are over, by their beginning, the newest first."""
@@ -48,11 +55,11 @@ class IncidentHistory:
         tally = incident.tally(now_ns)
         until_ns = incident.until_ns(now_ns)
         return {
-            "id": f"{self._prefix}-{incident.number}",
+            "id": f"{self.prefix}-{incident.number}",
             "kind": incident.kind,
             "cause": incident.cause,
             "model": self._names.labels[incident.model],
-            "started_at": incident.started_ns / NS + wall_offset(),
+            "started_at": incident.started_ns / NS + self._wall_offset(),
             "duration_seconds": (until_ns - incident.started_ns) / NS,
             "ongoing": ongoing,
             "victims": len(tally.victims),

@@ -7,9 +7,9 @@ nothing is measured. A new epoch shows that the relay process is a new one: the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,9 @@ from prefillwatch.wire.tap import End, Finish, Kind, Packet, RelayStats, Request
 #: More streams of one relay than this are not followed; they still pass through unharmed.
 MAX_EXCHANGES: Final = 65_536
 
+
+#: Time, stream, kind and payload.
+Record: TypeAlias = tuple[int, int, int, bytes]
 
 _DATA: Final = int(Kind.DATA)
 _DATA_PART: Final = int(Kind.DATA_PART)
@@ -58,6 +61,8 @@ class RelayTap:
 class TapReader:
     """Works packets through, relay by relay. Pure of sockets: somebody else reads those."""
 
+    exchange_type: ClassVar[type[Exchange]] = Exchange
+
     def __init__(self, ledger: Ledger, names: ModelNames, ended: Callable[[Exchange, End], None]) -> None:
         """``ended`` is told of every exchange that is over, before it leaves."""
         self.relays: dict[int, RelayTap] = {}
@@ -76,10 +81,13 @@ class TapReader:
         except ValueError:
             self.unreadable += 1
             return None
+        self.take(packet, now_ns)
+        return packet
+
+    def take(self, packet: Packet, now_ns: int) -> None:
         relay = self.relays.setdefault(packet.relay, RelayTap())
         self._follow(relay, packet, now_ns)
         self._records(relay, packet)
-        return packet
 
     @property
     def exchanges(self) -> int:
@@ -102,9 +110,9 @@ class TapReader:
         for stream, exchange in list(relay.streams.items()):
             self._finish(relay, stream, exchange, now_ns, End(Finish.CUT, exchange.status, "relay_died"))
 
-    def _records(self, relay: RelayTap, packet: Packet) -> None:
+    def _records(self, relay: RelayTap, records: Iterable[Record]) -> None:
         streams, read, shortest_stall_ns = relay.streams, self._ledger.read, self._ledger.shortest_stall_ns
-        for time_ns, stream, kind, payload in packet:
+        for time_ns, stream, kind, payload in records:
             if kind == _DATA:
                 exchange = streams.get(stream)
                 if exchange is None or exchange.reader is None:
@@ -162,7 +170,7 @@ class TapReader:
         # One that is known already was told again for a new observer, but we are still the old one.
         if stream in relay.streams or len(relay.streams) >= MAX_EXCHANGES:
             return
-        relay.streams[stream] = Exchange(next(self._rids), head, self._ledger, self._names)
+        relay.streams[stream] = self.exchange_type(next(self._rids), head, self._ledger, self._names)
 
     def _end(self, relay: RelayTap, stream: int, time_ns: int, payload: bytes) -> None:
         end = decode_payload(Kind.END, payload, End)

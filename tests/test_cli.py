@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -217,3 +218,19 @@ def test_assets_are_written_once_and_not_over_what_the_user_changed(tmp_path: Pa
     assert changed.read_text() == "mine\n"
     assert invoke("assets", str(target), "--overwrite").exit_code == 0
     assert changed.read_text() != "mine\n"
+
+
+def test_assets_link_to_runbooks_where_the_user_serves_them(tmp_path: Path) -> None:
+    assert invoke("assets", str(tmp_path), "--runbook-base", "https://wiki.corp/user/runbooks").exit_code == 0
+    for name in ("rules/replica.yml", "kubernetes/prometheusrule.yaml", "tests/stalls.yml"):
+        text = (tmp_path / "alerts" / name).read_text()
+        assert re.search(r"runbook_url: '?https://wiki.corp/user/runbooks/StreamFreeze.md'?\n", text)
+        assert "externalURL" not in text
+    assert 'runbook_base: "https://wiki.corp/user/runbooks/"' in (tmp_path / "alerts/source.yml").read_text()
+
+
+def test_assets_refuse_runbooks_at_no_address(tmp_path: Path) -> None:
+    refused = invoke("assets", str(tmp_path / "out"), "--runbook-base", "wiki.corp/runbooks")
+    assert refused.exit_code == 2
+    assert "'wiki.corp/runbooks' is no address of runbooks; write https://HOST/PATH/" in refused.stderr
+    assert not (tmp_path / "out").exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prefillwatch import __version__
-from prefillwatch.commands.assets import FOLDERS
+from prefillwatch.commands.assets import FOLDERS, LEFT_OUT, asset_paths
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,10 +38,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
 
 def test_the_wheel_holds_the_package_and_what_assets_writes(wheel: zipfile.Path) -> None:
     names = {name for name in wheel.root.namelist() if not name.endswith("/")}
-    for folder in FOLDERS:
-        for path in (ROOT / folder).rglob("*"):
-            if path.is_file() and "__pycache__" not in path.parts:
-                assert f"prefillwatch/_assets/{path.relative_to(ROOT)}" in names
+    prefix = "prefillwatch/_assets/"
+    assert {name.removeprefix(prefix) for name in names if name.startswith(prefix)} == set(map(str, asset_paths(ROOT)))
+    assert not [name for name in names if name.removeprefix(prefix).startswith(LEFT_OUT)]
     assert {"prefillwatch/py.typed", "prefillwatch/cli.py"} <= names
     assert not [name for name in names if name.startswith(("tests/", "exporter/"))]
 

@@ -14,12 +14,15 @@ from alerts.rulebook.source import Source, format_duration
 
 HEADER = "# Written by python -m alerts.generate from alerts/source.yml; change it there.\n"
 TEMPLATES = "tests/templates"
+#: Of the Prometheus that fires an alert; promtool, which is none, has an empty one.
+EXTERNAL_URL = "{{ $externalURL }}"
 
 
 def documents(source: Source, folder: Path) -> dict[str, str]:
     """Every generated file below ``folder`` with its text. Reads the templates of the unit tests there."""
     texts = {f"rules/{stem}.yml": rule_file(source, groups) for stem, groups in files(source).items()}
     texts["kubernetes/prometheusrule.yaml"] = prometheus_rule(source)
+    texts["kustomization.yaml"] = kustomization(source)
     texts["runbooks/README.md"] = runbook_index(source)
     constants = test_constants(source)
     for template in sorted((folder / TEMPLATES).glob("*.yml")):
@@ -41,6 +44,23 @@ def prometheus_rule(source: Source) -> str:
         "spec": {"groups": [_group(source, group) for group in all_groups(source)]},
     }
     return HEADER + _yaml(resource)
+
+
+def kustomization(source: Source) -> str:
+    """The resource, and the runbooks as a ConfigMap that a Prometheus can mount and serve."""
+    pages = [f"runbooks/{name}.md" for name in ("README", *_by_name(all_alerts(source)))]
+    return HEADER + _yaml(
+        {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": ["kubernetes/prometheusrule.yaml"],
+            "configMapGenerator": [{"name": "prefillwatch-runbooks", "files": pages}],
+            "generatorOptions": {
+                "disableNameSuffixHash": True,
+                "labels": {"app.kubernetes.io/name": "prefillwatch"},
+            },
+        }
+    )
 
 
 def _group(source: Source, group: Group) -> dict[str, Any]:
@@ -112,7 +132,7 @@ def test_constants(source: Source) -> dict[str, str]:
     for alert in all_alerts(source):
         constants[f"for.{alert.name}"] = str(alert.hold)
         constants[f"summary.{alert.name}"] = alert.summary
-        constants[f"runbook.{alert.name}"] = source.runbook(alert.name)
+        constants[f"runbook.{alert.name}"] = source.runbook(alert.name).replace(EXTERNAL_URL, "")
         constants[f"after.{alert.name}"] = format_duration(source.diagnosis.seconds + alert.hold.seconds)
     return constants
 

@@ -241,6 +241,11 @@ def _metadata(rule: Rule, expression: Any, world: World) -> Iterator[str]:
         yield f"severity {labels.get('severity')!r} is none of {', '.join(SEVERITIES)}"
     yield from (f"the label {name} has a template" for name, value in labels.items() if "{{" in value)
     yield from (f"no {name}" for name in ("summary", "description", "runbook_url") if not annotations.get(name))
+    link = annotations.get("runbook_url", "")
+    if link and not re.fullmatch(r"(https?://|\{\{ \$externalURL \}\}/)\S+", link):
+        yield f"the runbook_url is no address: {link}"
+    if re.match(r"https?://([^/]*\.)?(example(\.\w+)?|invalid|test|localhost|127\.0\.0\.1)(:\d+)?(/|$)", link):
+        yield f"the runbook_url leads nowhere: {link}"
     summary = annotations.get("summary", "")
     if "{{" in summary or not re.fullmatch(r"\S[^.]*\.", summary):
         yield f"the summary is no plain sentence: {summary!r}"

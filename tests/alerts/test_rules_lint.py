@@ -80,7 +80,7 @@ GOOD: dict[str, Any] = {
     "annotations": {
         "summary": "It is too slow.",
         "description": "{{ $labels.model }} on {{ $labels.instance }}",
-        "runbook_url": "https://x",
+        "runbook_url": "https://wiki.corp/TooSlow.md",
     },
 }
 
@@ -143,6 +143,12 @@ def test_a_good_alert_has_no_problem() -> None:
         ({"labels": {"severity": "warning", "value": "{{ $value }}"}}, "the label value has a template"),
         ({"annotations": {**GOOD["annotations"], "summary": "{{ $labels.model }} is slow."}}, "no plain sentence"),
         ({"annotations": {"summary": "It is too slow."}}, "no runbook_url"),
+        ({"annotations": {**GOOD["annotations"], "runbook_url": "runbooks/TooSlow.md"}}, "is no address"),
+        (
+            {"annotations": {**GOOD["annotations"], "runbook_url": "https://books.example/TooSlow.md"}},
+            "leads nowhere",
+        ),
+        ({"annotations": {**GOOD["annotations"], "runbook_url": "http://localhost:8000/TooSlow.md"}}, "leads nowhere"),
         ({"annotations": {**GOOD["annotations"], "description": "{{ $labels.pod }}"}}, "names the label pod"),
         (
             {"annotations": {**GOOD["annotations"], "description": "{{ with query (printf `gone{model=%q}` 1) }}"}},

@@ -111,6 +111,14 @@ def test_prometheus_finds_its_rules_where_they_are_mounted(tmp_path: Path) -> No
     assert f"{rule_files} rule files found" in done.stdout
 
 
+def test_prometheus_serves_the_runbooks_that_alerts_link_to() -> None:
+    served = PurePosixPath(flag("prometheus", "web.user-assets")) / "runbooks"
+    names = yaml.safe_load((ROOT / "alerts/source.yml").read_text())["names"]
+    assert names["runbook_base"] == "{{ $externalURL }}/user/runbooks/"
+    assert (FOLDER / mounts("prometheus")[str(served)] / f"StreamFreeze{names['runbook_suffix']}").is_file()
+    assert flag("prometheus", "web.external-url").removeprefix("http://") + ":9090" in SERVICES["net"]["ports"]
+
+
 def test_prometheus_scrapes_and_alerts_where_the_others_listen() -> None:
     folder = FOLDER / mounts("prometheus")["/prefillwatch/deploy/prometheus"]
     config = yaml.safe_load((folder / "prometheus.yml").read_text())

@@ -153,6 +153,8 @@ class Stack:
             f"--config.file={self.config}",
             f"--storage.tsdb.path={self.folder / 'prometheus'}",
             f"--web.listen-address=127.0.0.1:{server}",
+            f"--web.external-url={self.prometheus}",
+            f"--web.user-assets={ROOT / 'alerts'}",
         )
         wait_until(lambda: _ready(f"{self.manager}/-/ready") and _ready(f"{self.prometheus}/-/ready"), self.log)
 

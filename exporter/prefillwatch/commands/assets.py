@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -9,6 +10,11 @@ import click
 from prefillwatch.errors import ConfigError, StartError
 
 FOLDERS = ("grafana", "alerts", "deploy")
+#: Only for those who change the dashboards, and of some size; the wheel does without as well.
+LEFT_OUT = ("grafana/render/", "grafana/screenshots/")
+# Where the alerts look for their runbooks as shipped: at the Prometheus that fires them. Its address is empty to
+# promtool, so unit tests expect only what is behind it.
+_SHIPPED_RUNBOOKS = re.compile(rb"(\{\{ \$externalURL \}\})?/user/runbooks/")
 
 
 def assets_root() -> Path:
@@ -20,33 +26,62 @@ def assets_root() -> Path:
     raise StartError("the dashboards, rules and deployment files are missing from this installation; install it again")
 
 
-def copy_assets(target: Path, overwrite: bool) -> list[Path]:
-    """Copy all asset files below ``target`` and return their paths. Raises ConfigError before anything is written."""
+def copy_assets(target: Path, overwrite: bool, runbook_base: str | None = None) -> list[Path]:
+    """Copy all asset files below ``target`` and return their paths. Raises ConfigError before anything is written.
+
+    ``runbook_base``: the address that alerts get for their runbooks, instead of one at their Prometheus.
+    """
     root = assets_root()
-    sources = [path for folder in FOLDERS for path in sorted((root / folder).rglob("*")) if _is_asset(path)]
-    copies = {source: target / source.relative_to(root) for source in sources}
-    changed = [copy for source, copy in copies.items() if copy.exists() and copy.read_bytes() != source.read_bytes()]
+    base = None if runbook_base is None else _address(runbook_base)
+    contents = {target / path: _content(root, path, base) for path in asset_paths(root)}
+    changed = [copy for copy, content in contents.items() if copy.exists() and copy.read_bytes() != content]
     if changed and not overwrite:
         raise ConfigError(
             f"{changed[0]} exists and differs ({len(changed)} such files); choose another folder or add --overwrite"
         )
     try:
-        for source, copy in copies.items():
+        for copy, content in contents.items():
             copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(source.read_bytes())
+            copy.write_bytes(content)
     except OSError as error:
         raise ConfigError(f"cannot write to {target}: {error.strerror}; choose a folder you may write to") from None
-    return list(copies.values())
+    return list(contents)
+
+
+def asset_paths(root: Path) -> list[Path]:
+    """Relative to ``root``, in order."""
+    found = (path for folder in FOLDERS for path in sorted((root / folder).rglob("*")) if path.is_file())
+    return [path for path in (each.relative_to(root) for each in found) if _is_asset(path)]
 
 
 def _is_asset(path: Path) -> bool:
-    return path.is_file() and "__pycache__" not in path.parts
+    return "__pycache__" not in path.parts and not path.as_posix().startswith(LEFT_OUT)
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s'\"{}]+", text):
+        raise ConfigError(
+            f"{text!r} is no address of runbooks; write https://HOST/PATH/ where alerts/runbooks is served"
+        )
+    return text if text.endswith("/") else f"{text}/"
+
+
+def _content(root: Path, path: Path, runbook_base: str | None) -> bytes:
+    content = (root / path).read_bytes()
+    if runbook_base is not None and path.parts[0] == "alerts" and path.suffix in (".yml", ".yaml"):
+        return _SHIPPED_RUNBOOKS.sub(lambda _: runbook_base.encode(), content)
+    return content
 
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
 @click.option("--overwrite", is_flag=True, help="Replace files that are there and differ.")
-def assets(directory: Path, overwrite: bool) -> None:
+@click.option(
+    "--runbook-base",
+    metavar="URL",
+    help="Where you serve alerts/runbooks; alerts link there instead of to their Prometheus (see alerts/README.md).",
+)
+def assets(directory: Path, overwrite: bool, runbook_base: str | None) -> None:
     """Write grafana/, alerts/ and deploy/ to DIR."""
-    copies = copy_assets(directory, overwrite)
+    copies = copy_assets(directory, overwrite, runbook_base)
     click.echo(f"wrote {len(copies)} files to {directory}: {', '.join(FOLDERS)}")

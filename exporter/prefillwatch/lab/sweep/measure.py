@@ -1,0 +1,110 @@
+"""The measurement that every setting gets: the probe, for each number of prompts at once, and the mix."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from prefillwatch.errors import ConfigError
+from prefillwatch.lab.arrivals import Schedule
+from prefillwatch.lab.probe.experiment import Progress, run_probe
+from prefillwatch.lab.probe.settings import Plan, ProbeSettings, plan
+from prefillwatch.lab.prompts import learning_tokens
+from prefillwatch.lab.sweep.figures import MixFigures, ProbeFigures
+from prefillwatch.lab.sweep.mix import MixSettings, fitting, mix_schedule
+from prefillwatch.lab.sweep.play_mix import run_mix
+from prefillwatch.lab.sweep.probing import probe_figures
+from prefillwatch.lab.target import Target, TargetError
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What is done on a running server. ``arrivals`` take the place of the made-up ones where given."""
+
+    probe: ProbeSettings
+    injects: tuple[int, ...]
+    """Prompts at once, one probe each; empty: no probe."""
+    mix: MixSettings
+    arrivals: Schedule | None = None
+    arrivals_digest: str = ""
+    """Tells one file of arrivals from another."""
+
+    def __post_init__(self) -> None:
+        if not self.injects and not self.mix.seconds:
+            raise ConfigError("neither a probe nor a mix is to be made; give --inject or --mix a value above 0")
+
+    def probes(self) -> list[ProbeSettings]:
+        return [dataclasses.replace(self.probe, inject=inject) for inject in self.injects]
+
+    def schedule(self, max_model_len: int | None = None) -> Schedule:
+        if self.arrivals is None:
+            return mix_schedule(self.mix, max_model_len)
+        return fitting(self.arrivals.limited(seconds=self.mix.seconds), max_model_len)
+
+    def made_with(self) -> dict[str, Any]:
+        """What rows must have in common to be held against each other."""
+        probe, mix = self.probe, self.mix
+        return {
+            "victims": probe.victims,
+            "prompts_at_once": list(self.injects),
+            "prompt_tokens": max(probe.prompt_tokens),
+            "repeats": probe.repeats,
+            "warm_up_seconds": probe.warmup_seconds,
+            "recovery_seconds": probe.recovery_seconds,
+            "answer_tokens": probe.answer_tokens,
+            "mix_seconds": mix.seconds,
+            "mix_readers": mix.readers,
+            "mix_rate": mix.rate,
+            "seed": mix.seed,
+            "arrivals": self.arrivals_digest or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The most that one setting costs, once its server is up. Tokens are those of prompts and answers together."""
+
+    tokens: int
+    shortest_seconds: float
+    longest_seconds: float
+
+
+def bound(measurement: Measurement) -> Bound:
+    """Raises ConfigError where a probe goes beyond its own limits."""
+    plans: list[Plan] = [plan(probe) for probe in measurement.probes()]
+    mix, schedule = measurement.mix, measurement.schedule()
+    mix_tokens = 0
+    if mix.seconds:
+        mix_tokens = schedule.prompt_tokens + schedule.output_tokens + learning_tokens()
+        mix_tokens += mix.readers * mix.reader_tokens
+    return Bound(
+        tokens=sum(each.tokens for each in plans) + mix_tokens,
+        shortest_seconds=sum(each.shortest_seconds for each in plans) + mix.seconds,
+        longest_seconds=sum(each.longest_seconds for each in plans) + bool(mix.seconds) * (mix.longest_seconds),
+    )
+
+
+async def measure(
+    target: Target, measurement: Measurement, say: Say
+) -> tuple[tuple[ProbeFigures, ...], MixFigures | None]:
+    """Raises TargetError, or ConfigError where the prompts do not fit the model."""
+    probes = []
+    for settings in measurement.probes():
+
+        def tell(progress: Progress, inject: int = settings.inject) -> None:
+            say(f"probe with {inject}: {progress.text}")
+
+        result = await run_probe(target, settings, tell)
+        if result.problem:
+            raise TargetError(f"the probe with {settings.inject} prompts did not come to its end: {result.problem}")
+        probes.append(probe_figures(result))
+    mix = None
+    if measurement.mix.seconds:
+        schedule = measurement.schedule(target.max_model_len)
+        say(f"mix: {len(schedule.arrivals)} requests in {measurement.mix.seconds:g} s")
+        mix = await run_mix(target, schedule, measurement.mix)
+    return tuple(probes), mix

@@ -1,0 +1,198 @@
+"""Setting after setting: the server is started, measured and stopped, and its row is written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from prefillwatch.errors import ConfigError, PrefillwatchError
+from prefillwatch.lab.sweep.figures import MixFigures, Outcome, ProbeFigures
+from prefillwatch.lab.sweep.grid import Setting, command_with
+from prefillwatch.lab.sweep.measure import Bound, Say
+from prefillwatch.lab.sweep.redaction import without_secrets
+from prefillwatch.lab.sweep.server import Server, ServerError
+from prefillwatch.lab.sweep.store import Store
+from prefillwatch.lab.target import Target, reach
+from prefillwatch.supervision.upstream_command import UpstreamCommand, free_port, prepare
+
+Measured = tuple[tuple[ProbeFigures, ...], MixFigures | None]
+#: Does the measurement on a server that is up.
+Measure = Callable[[Target, Say], Awaitable[Measured]]
+T = TypeVar("T")
+
+_OURSELVES: Final = "prefillwatch"
+_LAST_BREATH_S: Final = 2.0
+
+
+class Stopped(Exception):  # noqa: N818 (no error: the user wanted it)
+    """The sweep is to end now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings:
+    """What is swept, and with how much patience. ``upstream`` and ``api_key`` only where the command does not tell."""
+
+    command: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    upstream: str | None = None
+    model: str | None = None
+    api_key: str | None = None
+    start_limit_seconds: float = 900.0
+    stop_limit_seconds: float = 30.0
+    logs: Path | None = None
+    """A folder for the whole output of each server."""
+
+    def prepared(self, setting: Setting) -> UpstreamCommand:
+        """The command of a setting with its port. Raises ConfigError where it cannot be told."""
+        found = prepare(command_with(_findable(self.command), setting), self.upstream, free_port)
+        if found.upstream.startswith("unix:"):
+            raise ConfigError("a sweep talks to its server over TCP; leave --uds out of the command")
+        return found
+
+    def longest_seconds(self, each: Bound) -> float:
+        """That one setting takes at most."""
+        return self.start_limit_seconds + each.longest_seconds + self.stop_limit_seconds
+
+
+def row_label(setting: Setting) -> str:
+    """What a setting is called in reports and files: its flags, without secrets."""
+    return Setting(without_secrets(setting.flags)).label
+
+
+class Sweep:
+    """One sweep. ``stop`` ends it: the server at hand is stopped, and what was measured before is kept."""
+
+    def __init__(
+        self, settings: SweepSettings, measure: Measure, limit: Bound, store: Store, say: Say, stop: asyncio.Event
+    ) -> None:
+        self._settings = settings
+        self._measure = measure
+        self._limit = limit
+        self._store = store
+        self._say = say
+        self._stop = stop
+
+    async def run(self) -> bool:
+        """Whether it came to its end. Raises ConfigError for a command that cannot be used, ResultsError."""
+        for setting in self._settings.settings:
+            self._settings.prepared(setting)
+        for number, setting in enumerate(self._settings.settings, 1):
+            label = row_label(setting)
+            if self._store.measured(label):
+                self._tell(number, label, "measured before")
+                continue
+            try:
+                self._store.add(await self._until_stopped(self._row(number, setting, label)))
+            except Stopped:
+                self._tell(number, label, "interrupted; its server is stopped")
+                return False
+        self._store.results.finished_at = time.time()
+        self._store.write()
+        return True
+
+    def _tell(self, number: int, label: str, text: str) -> None:
+        self._say(f"[{number}/{len(self._settings.settings)}] {label}: {text}")
+
+    async def _row(self, number: int, setting: Setting, label: str) -> Outcome:
+        """Never fails for what a server does: that is what the row then says."""
+
+        def tell(text: str) -> None:
+            self._tell(number, label, text)
+
+        outcome = Outcome(flags=without_secrets(setting.flags), label=label)
+        try:
+            outcome = await self._with_server(number, setting, outcome, tell)
+        except ConfigError:
+            raise
+        except PrefillwatchError as error:
+            failure = " ".join(str(error).split())
+            tell(f"FAILED: {failure}")
+            return msgspec.structs.replace(outcome, failure=failure)
+        tell("done")
+        return outcome
+
+    async def _with_server(self, number: int, setting: Setting, outcome: Outcome, tell: Say) -> Outcome:
+        prepared = self._settings.prepared(setting)
+        tell("starting the server")
+        began = time.monotonic()
+        async with Server(
+            prepared.argv,
+            prepared.upstream,
+            log=self._log_path(number),
+            stop_seconds=self._settings.stop_limit_seconds,
+        ) as server:
+            await server.ready(self._settings.start_limit_seconds)
+            took = time.monotonic() - began
+            tell(f"ready after {took:.0f} s")
+            probes, mix, model = await _unless_it_dies(server, self._measured(prepared, tell))
+        self._store.results.model = self._store.results.model or model
+        return msgspec.structs.replace(outcome, start_seconds=took, probes=probes, mix=mix)
+
+    async def _measured(
+        self, prepared: UpstreamCommand, tell: Say
+    ) -> tuple[tuple[ProbeFigures, ...], MixFigures | None, str]:
+        key = self._settings.api_key or prepared.api_key
+        # Our own child on our own machine: its certificate need not be one that others trust.
+        target = await reach(prepared.upstream, api_key=key, model=self._settings.model, insecure=True)
+        limit = self._limit.longest_seconds
+        try:
+            probes, mix = await asyncio.wait_for(self._measure(target, tell), limit)
+        except asyncio.TimeoutError:
+            raise ServerError(f"not measured within {limit:.0f} s; the server is up but too slow") from None
+        return probes, mix, target.model
+
+    def _log_path(self, number: int) -> Path | None:
+        logs = self._settings.logs
+        return logs / f"{number:02}.log" if logs else None
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of the work; on ``stop`` it is cancelled, cleans up, and Stopped is raised."""
+        doing = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                raise Stopped
+            return doing.result()
+        finally:
+            stopping.cancel()
+            await _cancelled(doing)
+
+
+async def _unless_it_dies(server: Server, work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work, unless the server ends before. Raises ServerError then, whatever the work made of it."""
+    doing = asyncio.ensure_future(work)
+    dying = asyncio.ensure_future(server.ended())
+    try:
+        await asyncio.wait((doing, dying), return_when=asyncio.FIRST_COMPLETED)
+        if doing.done() and doing.exception() is not None:
+            # Clients see a dying server's closed connections a moment before we see its end.
+            await asyncio.wait((dying,), timeout=_LAST_BREATH_S)
+        if dying.done():
+            raise ServerError(f"the server {dying.result()} (while it was measured)")
+        return doing.result()
+    finally:
+        dying.cancel()
+        await _cancelled(doing)
+
+
+async def _cancelled(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        await task
+
+
+def _findable(command: Sequence[str]) -> tuple[str, ...]:
+    """Our own simulator can be run also where our command is in no folder of the search path."""
+    if command and command[0] == _OURSELVES and shutil.which(_OURSELVES) is None:
+        return (sys.executable, "-m", _OURSELVES, *command[1:])
+    return tuple(command)

@@ -6,7 +6,9 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from tests.deploy.commands import accept
+from tests.deploy.tools import RefusedError, run
 
 from prefillwatch.config import load
 
@@ -34,6 +36,16 @@ def last_stage() -> dict[str, str]:
 
 def environment() -> dict[str, str]:
     return {name: value.strip('"') for name, _, value in (item.partition("=") for item in last_stage()["ENV"].split())}
+
+
+def test_hadolint_finds_nothing() -> None:
+    run("hadolint", DOCKERFILE)
+
+
+def test_hadolint_would_find_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE.read_text().replace("WORKDIR /src", "WORKDIR src"))
+    with pytest.raises(RefusedError, match="DL3000"):
+        run("hadolint", tmp_path / "Dockerfile")
 
 
 def test_two_stages_and_the_second_only_copies_the_environment() -> None:

@@ -26,12 +26,12 @@ class Exchange:
 
     __slots__ = (
         "_body",
-        "_facts",
-        "_head",
         "_label",
         "_ledger",
         "_names",
         "_told_each",
+        "facts",
+        "head",
         "life",
         "parts",
         "reader",
@@ -41,11 +41,11 @@ class Exchange:
     )
 
     def __init__(self, rid: int, head: RequestHead, ledger: Ledger, names: ModelNames) -> None:
-        self._head = head
+        self.head = head
         self._ledger = ledger
         self._names = names
         self._body = bytearray()
-        self._facts = _NO_FACTS
+        self.facts = _NO_FACTS
         self._told_each = False  # usage told the tokens of each read
         self._label = names.admit("")
         self.life = Lifecycle(resumed=head.resumed)
@@ -89,17 +89,17 @@ class Exchange:
         request.received_ns = time_ns
         if request.generating:
             self._read_body(size)
-        self._admit(self._facts.model)
+        self._admit(self.facts.model)
         self._ledger.received(request)
 
     def _read_body(self, size: int) -> None:
-        head, request = self._head, self.request
+        head, request = self.head, self.request
         whole = len(self._body) >= size
         facts = read_request(head.path, head.content_type, head.content_encoding, bytes(self._body), complete=whole)
         self._body = bytearray()
         if facts is None:
             return
-        self._facts = facts
+        self.facts = facts
         # Of a body larger than the tap copies, the size still tells roughly how long the prompt is.
         known = facts.prompt_chars or 0
         request.prompt_chars = known if whole else max(known, size)
@@ -127,7 +127,7 @@ class Exchange:
         self.status = head.status
         if not self.request.generating or not 200 <= head.status < 300:
             return
-        self._learn_name(self._facts.model)
+        self._learn_name(self.facts.model)
         if head.observed:
             self.reader = self._new_reader(head.content_type, head.content_encoding)
 
@@ -163,7 +163,7 @@ class Exchange:
             self.request.received_ns = 0  # something was not seen: no TTFT
         if not self.request.request_id:
             self.request.request_id = reader.response_id
-        if not self._facts.model:
+        if not self.facts.model:
             self._learn_name(reader.model)
 
     def hole(self) -> None:
@@ -190,7 +190,7 @@ class Exchange:
             error, terminal = reader.error, reader.finished
             tokens = max(tokens, reader.completion_tokens or 0)
             self._take_usage(reader)
-        due = request.generating and self._facts.max_tokens != 0
+        due = request.generating and self.facts.max_tokens != 0
         result = outcome(end.finish, end.status or self.status, due, tokens, error, terminal)
         self._ledger.ended(request, time_ns, result)
 

@@ -48,3 +48,8 @@ def endpoint_of(path: str) -> str:
         if endpoint is not None:
             return endpoint
     return OTHER
+
+
+def path_of(endpoint: str) -> str:
+    """A path that `endpoint_of` gives this name."""
+    return next(("/" + "/".join(parts) for parts, name in _ROUTES.items() if name == endpoint), "/")

@@ -17,8 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from prefillwatch.export import admin, table
 from prefillwatch.export.admin import accepts_gzip, create_app, serve_admin
-from prefillwatch.export.landing import landing_page
+from prefillwatch.export.page_files import live_page
 from prefillwatch.export.registry import Registry, Snapshot
+from prefillwatch.export.viewers import Viewers
 
 
 class View:
@@ -29,6 +30,10 @@ class View:
         self.registry.gauge(table.UP).set((), 1)
         self.not_ready = ""
         self.asked: list[int] = []
+        self.watched: list[str] = []
+        self.viewers = Viewers(
+            lambda: self.watched.append("begin"), lambda: self.watched.append("end"), lambda: b"event: hello\n\n"
+        )
 
     def snapshot(self) -> Snapshot:
         return self.registry.snapshot()
@@ -44,7 +49,7 @@ class View:
         return not self.not_ready, self.not_ready
 
     def page(self) -> bytes:
-        return landing_page(self.snapshot(), *self.ready())
+        return live_page(self.snapshot(), *self.ready())
 
 
 def ask(view: View, path: str, method: str = "GET", **headers: str) -> httpx.Response:

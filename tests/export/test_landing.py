@@ -1,4 +1,4 @@
-"""The page for people."""
+"""The page for people without scripts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 from prefillwatch import __version__
 from prefillwatch.export import table
-from prefillwatch.export.landing import landing_page
+from prefillwatch.export.landing import fallback
 from prefillwatch.export.registry import Registry
 
 EVIL = '<script>alert("x")</script>'
@@ -15,12 +15,12 @@ EVIL = '<script>alert("x")</script>'
 class Page(HTMLParser):
     """Tags, addresses and text of a page."""
 
-    def __init__(self, html: bytes) -> None:
+    def __init__(self, html: str) -> None:
         super().__init__()
         self.tags: set[str] = set()
         self.addresses: list[str] = []
         self.text = ""
-        self.feed(html.decode())
+        self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
@@ -31,7 +31,7 @@ class Page(HTMLParser):
 
 
 def test_a_fresh_page_says_who_it_is_and_that_nothing_was_seen() -> None:
-    page = Page(landing_page(Registry().snapshot(), ready=True))
+    page = Page(fallback(Registry().snapshot(), ready=True))
     assert f"Version {__version__}, serving." in page.text
     assert "No model seen yet." in page.text
     assert "No engine seen yet." in page.text
@@ -39,7 +39,7 @@ def test_a_fresh_page_says_who_it_is_and_that_nothing_was_seen() -> None:
 
 
 def test_it_needs_no_other_host_and_no_script() -> None:
-    page = Page(landing_page(Registry().snapshot(), ready=True))
+    page = Page(fallback(Registry().snapshot(), ready=True))
     assert "script" not in page.tags
     assert all(address.startswith(("/", "data:")) for address in page.addresses)
 
@@ -52,7 +52,7 @@ def test_figures_are_shown_and_unknown_ones_are_not_zero() -> None:
     registry.gauge(table.UPSTREAM_REQUESTS).set(("0", "running"), 8)
     registry.gauge(table.KV_CACHE_USAGE).set(("0",), 0.917)
     registry.gauge(table.UPSTREAM_REQUESTS).set(("1", "running"), 0)
-    text = Page(landing_page(registry.snapshot(), ready=True)).text
+    text = Page(fallback(registry.snapshot(), ready=True)).text
     assert "llama 6 2 none 345.0 ms none" in text
     assert "0 91.7% 8 unknown unknown" in text
     assert "1 unknown 0 unknown unknown" in text
@@ -61,6 +61,6 @@ def test_figures_are_shown_and_unknown_ones_are_not_zero() -> None:
 def test_names_and_reasons_cannot_bring_markup() -> None:
     registry = Registry()
     registry.gauge(table.DECODING_STREAMS).set((EVIL,), 1)
-    page = Page(landing_page(registry.snapshot(), ready=False, reason=EVIL))
+    page = Page(fallback(registry.snapshot(), ready=False, reason=EVIL))
     assert "script" not in page.tags
     assert page.text.count(EVIL) == 2

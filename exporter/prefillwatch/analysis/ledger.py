@@ -10,7 +10,7 @@ Pure: times come in as monotonic nanoseconds, facts go out to a `Sink`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, cast
 
@@ -67,9 +67,15 @@ class Ledger:
         watch = StallWatch(settings.stall, self.book)
         self.causes = Causes(watch, self.heartbeat, self.timeline, self.buckets, sink, settings.wait)
         self.shortest_stall_ns = watch.shortest_ns
+        #: Sees each batch of reads (slots, times, events) while somebody watches; it must not keep the lists.
+        self.onlooker: Callable[[list[int], list[int], list[int]], None] | None = None
         self._sink = sink
         self._promises = Promises(settings.slo, self.book, sink)
         self._reads: tuple[list[int], list[int], list[int]] = ([], [], [])
+        slots, times, counts = self._reads
+        #: For a read of a slot that is known: calling all three, with slot, time and events, notes it. The request's own
+        #: books are the caller's to keep then.
+        self.add_read = (slots.append, times.append, counts.append)
         self._ended: list[tuple[Request, int, str]] = []
         self._untold: dict[int, Request] = {}  # had a first token, but the size of the prompt is not sure yet
         self._decoding: dict[int, int] = {}
@@ -151,13 +157,6 @@ class Ledger:
         request.events += events
         request.chars += chars
         request.last_ns = time_ns
-
-    def read(self, slot: int, time_ns: int, events: int) -> None:
-        """The same for a slot that is known, without the request's own books: the caller keeps those."""
-        slots, times, counts = self._reads
-        slots.append(slot)
-        times.append(time_ns)
-        counts.append(events)
 
     def returned(self, request: Request, slot: int, time_ns: int, events: int, chars: int, tokens: int = 0) -> None:
         """Before a read after a long silence, or one with a long text, is noted: what more is known of it."""
@@ -270,6 +269,8 @@ class Ledger:
         slots, times, counts = self._reads
         if not slots:
             return
+        if self.onlooker is not None:
+            self.onlooker(slots, times, counts)
         batch = self.book.tokens(slots, times, counts)
         for column in self._reads:
             column.clear()

@@ -54,6 +54,10 @@ class StallWatch:
     def begin(self, slot: int, request: Request) -> None:
         self._owners[slot] = request
 
+    def owner(self, slot: int) -> Request | None:
+        """Whose tokens go to this slot now."""
+        return self._owners.get(slot)
+
     def returned(self, slot: int, time_ns: int, details: Return) -> None:
         """A read after a silence long enough to be a stall, or with a long text."""
         self._returns[(slot, time_ns)] = details

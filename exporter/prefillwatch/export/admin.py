@@ -22,7 +22,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prefillwatch.export.admin_auth import ANYBODY, Authorization, Credentials
 from prefillwatch.export.exposition import render, weight
+from prefillwatch.export.live_response import EVENT_STREAM, LiveResponse
+from prefillwatch.export.page_files import PAGE_FILES, read_page_file
 from prefillwatch.export.registry import Snapshot
+from prefillwatch.export.viewers import MOST_VIEWERS, Viewers
 
 DEFAULT_INCIDENTS: Final = 100
 MOST_INCIDENTS: Final = 1000
@@ -30,7 +33,7 @@ MOST_INCIDENTS: Final = 1000
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -58,6 +61,10 @@ class AdminView(Protocol):
     def page(self) -> bytes:
         """The page for people, in HTML."""
 
+    @property
+    def viewers(self) -> Viewers:
+        """Those who watch it live."""
+
 
 def create_app(view: AdminView, credentials: Credentials = ANYBODY) -> Starlette:
     admin = _Admin(view)
@@ -68,12 +75,15 @@ def create_app(view: AdminView, credentials: Credentials = ANYBODY) -> Starlette
             Route("/readyz", admin.readyz),
             Route("/api/state", admin.state),
             Route("/api/incidents", admin.incidents),
+            Route("/api/live", admin.live),
             Route("/", admin.page),
+            *(Route(f"/{name}", admin.page_file) for name in PAGE_FILES),
         ],
         middleware=[Middleware(_SecurityHeaders), Middleware(Authorization, credentials)],
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
     )
     app.router.redirect_slashes = False
+    app.state.viewers = view.viewers
     return app
 
 
@@ -113,8 +123,20 @@ class _Admin:
             raise HTTPException(400, f"limit must be a whole number from 1 to {MOST_INCIDENTS}, not {text[:40]!r}")
         return _json(self._view.incidents(limit))
 
+    async def live(self, request: Request) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type=EVENT_STREAM)
+        viewer = self._view.viewers.join()
+        if viewer is None:
+            raise HTTPException(503, f"{MOST_VIEWERS} watch already: close a page elsewhere", {"Retry-After": "10"})
+        return LiveResponse(viewer, self._view.viewers)
+
     async def page(self, _: Request) -> Response:
         return HTMLResponse(self._view.page())
+
+    async def page_file(self, request: Request) -> Response:
+        name = request.url.path[1:]
+        return Response(read_page_file(name), media_type=PAGE_FILES[name])
 
 
 def _render_page(snapshot: Snapshot, accept: str, compress: bool) -> tuple[bytes, str, bool]:
@@ -174,7 +196,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve_admin(
-    app: ASGIApp,
+    app: Starlette,
     sockets: Sequence[socket.socket],
     stop: asyncio.Event | None = None,
     tls: tuple[str, str] | None = None,
@@ -206,5 +228,6 @@ async def serve_admin(
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
+        app.state.viewers.close()  # they would never leave by themselves
         server.should_exit = True
         await serving

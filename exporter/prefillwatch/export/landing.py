@@ -1,4 +1,4 @@
-"""A small page for people who open the admin port in a browser: what this is, how it is now, where to look. Pure."""
+"""What people see who open the admin port in a browser without scripts: how it is now, and where to look. Pure."""
 
 from __future__ import annotations
 
@@ -12,35 +12,27 @@ from prefillwatch.export.spec import Spec
 _LINKS = (
     ("/metrics", "metrics for Prometheus"),
     ("/api/state", "streams and prefills now, as JSON"),
+    ("/api/live", "what the live page shows, as server-sent events"),
     ("/api/incidents", "freezes and waits, newest first, as JSON"),
     ("/readyz", "whether requests are served now"),
     ("/healthz", "whether this process runs"),
 )
 
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
-    "table{border-collapse:collapse;margin:1rem 0}th,td{padding:.25rem .8rem;text-align:right;"
-    "border-bottom:1px solid #8884}th:first-child,td:first-child{text-align:left}.bad{color:#c33;font-weight:600}"
-)
-
 Row = list[str]
 
 
-def landing_page(snapshot: Snapshot, ready: bool, reason: str = "") -> bytes:
-    """HTML in UTF-8 that needs no script and no other host, and renews itself every 5 s."""
+def fallback(snapshot: Snapshot, ready: bool, reason: str = "") -> str:
+    """HTML for the body of the page: figures as of now, and links."""
     values = {family.spec.name: family.values for family in snapshot}
     status = "serving" if ready else f'<span class="bad">not serving: {escape(reason)}</span>'
     links = "".join(f'<li><a href="{path}">{path}</a>: {text}</li>' for path, text in _LINKS)
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5">'
-        '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
-        f"<title>prefillwatch</title><style>{_STYLE}</style></head><body>"
         "<h1>prefillwatch</h1><p>Times every streamed token of a vLLM server and names the prompt that froze the "
         f"others.</p><p>Version {escape(__version__)}, {status}.</p>"
         + _table(("model", "decoding", "in prefill", *_GAP_TITLES), _models(values))
         + _table(("engine", "KV cache used", "running", "waiting", "preemptions"), _engines(values))
-        + f"<ul>{links}</ul></body></html>"
-    ).encode("utf-8", "backslashreplace")
+        + f"<ul>{links}</ul>"
+    )
 
 
 _GAP_WINDOW = table.WINDOW.values[1]

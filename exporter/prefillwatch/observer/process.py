@@ -11,7 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -29,16 +29,20 @@ from prefillwatch.engine.step_report import StepReport
 from prefillwatch.export import table
 from prefillwatch.export.admin import create_app, serve_admin
 from prefillwatch.export.admin_auth import Credentials
-from prefillwatch.export.landing import landing_page
+from prefillwatch.export.page_files import live_page
 from prefillwatch.export.registry import Registry, Snapshot
+from prefillwatch.export.spec import window_name
+from prefillwatch.export.viewers import Viewers
 from prefillwatch.observer import engine_gauges, engine_ids, own_gauges
 from prefillwatch.observer.advice import advice_now
 from prefillwatch.observer.engine_link import EngineLink
 from prefillwatch.observer.engine_steps import EngineSteps
 from prefillwatch.observer.exchange import Exchange
+from prefillwatch.observer.figures import figures
 from prefillwatch.observer.gauges import Gauges
 from prefillwatch.observer.incidents import IncidentHistory, wall_offset
 from prefillwatch.observer.link_gauges import publish_link
+from prefillwatch.observer.live import LiveFeed
 from prefillwatch.observer.procfs import read_process
 from prefillwatch.observer.publish import Publisher
 from prefillwatch.observer.state import relay_now, streams_now
@@ -63,17 +67,28 @@ _log = logging.getLogger(__name__)
 class Observer:
     """Everything one observer process holds. Also the `AdminView` of the admin server."""
 
-    def __init__(self, settings: ObserverSettings, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    taps_type: ClassVar[type[TapReader]] = TapReader
+    poller_type: ClassVar[type[UpstreamPoller]] = UpstreamPoller
+
+    def __init__(
+        self,
+        settings: ObserverSettings,
+        clock: Callable[[], int] = time.monotonic_ns,
+        wall_offset: Callable[[], float] = wall_offset,
+        incident_prefix: str = "",
+    ) -> None:
+        """``wall_offset`` gives Unix seconds less seconds of the clock."""
         analysis = settings.analysis
+        self._wall_offset = wall_offset
         self._settings = settings
         self._clock = clock
         self.names = ModelNames(analysis.max_models)
         self.registry = Registry()
-        self._history = IncidentHistory(self.names)
+        self._history = IncidentHistory(self.names, incident_prefix, wall_offset)
         buckets = PromptBuckets(analysis.prompt_edges)
         self._publisher = Publisher(self.registry, self.names, buckets, self._history)
         self.ledger = Ledger(analysis, self._publisher)
-        self.taps = TapReader(self.ledger, self.names, self._exchange_ended)
+        self.taps = self.taps_type(self.ledger, self.names, self._exchange_ended)
         self._gauges = Gauges(self.registry, self.ledger, self.names)
         self._control = Control(processes=(), draining=False, restarts=Restarts())
         self._delay = self.registry.histogram(table.OBSERVER_DELAY).child()
@@ -83,7 +98,7 @@ class Observer:
             ca_file=settings.upstream_ca,
             insecure=settings.upstream_insecure,
         )
-        self._poller = UpstreamPoller(
+        self._poller = self.poller_type(
             self._fetcher,
             interval_s=settings.scrape_interval_s,
             windows_s=analysis.windows_s,
@@ -95,6 +110,8 @@ class Observer:
         self._link = EngineLink(settings.engine_socket, self._engine_step)
         self._over: deque[Request] = deque(maxlen=_MOST_OVER)
         self._gpus: dict[str, GpuMemory] = {}
+        self.live = LiveFeed(self.ledger, self.names, clock, self._figures, self.incidents, wall_offset)
+        self.viewers = Viewers(self.live.open, self.live.close, self.live.hello)
         self.registry.gauge(table.BUILD_INFO).set((__version__,), 1.0)
         self.registry.precreate(table.UPSTREAM_SCRAPE_FAILURES)
 
@@ -124,6 +141,9 @@ class Observer:
         for number, label in self.names.take_retired():
             self.ledger.forget_model(number)
             self.registry.forget("model", label)
+        if self.viewers:
+            for message in self.live.news(self._clock()):
+                self.viewers.send(message)
 
     def _advance(self, now_ns: int) -> None:
         self._told.tell(now_ns)
@@ -140,7 +160,7 @@ class Observer:
     # --- News of upstream ---
 
     def on_page(self, page: PageSample, at_ns: int) -> None:
-        self.ledger.page(engine_gauges.engine_page(page, at_ns, wall_offset()))
+        self.ledger.page(engine_gauges.engine_page(page, at_ns, self._wall_offset()))
         blocks = [engine.block_size for engine in page.engines if engine.block_size]
         looked_up = [each.prefix_queries_total for each in page.engines if each.prefix_queries_total is not None]
         self.ledger.told_cache(max(blocks, default=None), in_use=any(looked_up) if looked_up else None)
@@ -152,7 +172,9 @@ class Observer:
         """Its health was checked."""
 
     def _engine_step(self, link: int, report: StepReport) -> None:
-        now_ns = self._clock()
+        self._take_step(link, report, self._clock())
+
+    def _take_step(self, link: int, report: StepReport, now_ns: int) -> None:
         self.engine_steps.take(link, report, now_ns)
         self._told.add(report, now_ns)
         for finished in report.finished:
@@ -176,7 +198,8 @@ class Observer:
         return self.registry.snapshot()
 
     def state(self) -> dict[str, Any]:
-        now_ns, now = self._clock(), time.time()
+        now_ns = self._clock()
+        now = now_ns / NS + self._wall_offset()
         upstream = self._poller.snapshot()
         return {
             "time": now,
@@ -193,7 +216,18 @@ class Observer:
         return self._history.newest(self.ledger.causes.incidents.open, self._clock(), limit)
 
     def page(self) -> bytes:
-        return landing_page(self.snapshot(), *self.ready())
+        return live_page(self.snapshot(), *self.ready())
+
+    def _figures(self) -> dict[str, Any]:
+        """For the live page, once a second while somebody looks."""
+        windows = tuple(map(window_name, self._settings.analysis.windows_s))
+        ready, reason = self.ready()
+        return {
+            **figures(self.snapshot(), advice_now(self.ledger, self.names), windows, self.ledger.buckets.labels),
+            "ready": ready,
+            "reason": reason,
+            "server": self._poller.snapshot().server,
+        }
 
     def ready(self) -> tuple[bool, str]:
         if self._control.draining:

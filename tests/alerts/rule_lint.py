@@ -151,18 +151,31 @@ def _divisions(expression: Any, world: World) -> Iterator[str]:
             yield f"division by something that can be 0: {node.rhs}"
 
 
+def _tautologies(expression: Any, world: World) -> Iterator[str]:
+    """A share of something in itself, such as an error budget made of one counter twice, is always 1."""
+    for node in (each for each in walk(expression) if isinstance(each, promql.BinaryExpr) and operator(each) == "/"):
+        above, below = ({str(each) for each in selectors(side)} for side in (node.lhs, node.rhs))
+        levels = [labels_of(side, world.labels()) for side in (node.lhs, node.rhs)]
+        if above == below and levels[0] == levels[1]:
+            yield f"both sides of a division read the same: {node}"
+
+
 def _shares(expression: Any, world: World) -> Iterator[str]:
     """A share goes from 0 to 1; 90 is a percentage."""
     for node in (each for each in walk(expression) if isinstance(each, promql.BinaryExpr)):
         limit = _number(node.rhs)
         if operator(node) not in COMPARISONS or limit is None:
             continue
-        left = bare(node.lhs)
-        if isinstance(left, promql.Call) and left.func.name in OF_GAUGES:
-            left = bare(left.args[0]).vector_selector
-        is_share = isinstance(left, promql.VectorSelector) and re.search(r"_ratio$|:ratio", left.name)
-        if is_share and not 0 <= limit < 1:
+        if _is_share(bare(node.lhs)) and not 0 <= limit < 1:
             yield f"a share compared with {limit:g}: {node}"
+
+
+def _is_share(node: Any) -> bool:
+    if isinstance(node, promql.Call) and node.func.name in OF_GAUGES:
+        return _is_share(bare(node.args[0]).vector_selector)
+    if isinstance(node, promql.AggregateExpr):
+        return operator(node) in ("max", "min", "avg", "quantile") and _is_share(bare(node.expr))
+    return isinstance(node, promql.VectorSelector) and re.search(r"_ratio$|:ratio", node.name) is not None
 
 
 def _matchers(expression: Any, world: World) -> Iterator[str]:
@@ -193,6 +206,7 @@ EXPRESSION_CHECKS: tuple[Callable[[Any, World], Iterator[str]], ...] = (
     _rates,
     _quantiles,
     _divisions,
+    _tautologies,
     _shares,
     _matchers,
 )
@@ -233,6 +247,14 @@ def _is_always_there(node: Any) -> bool:
     return True
 
 
+def _means(rule: Rule, expression: Any, world: World) -> Iterator[str]:
+    """A mean hides the one in a hundred that an alert is about."""
+    for node in (each for each in walk(expression) if isinstance(each, promql.BinaryExpr) and operator(each) == "/"):
+        sums = {each.name.removesuffix("_sum") for each in selectors(node.lhs) if each.name.endswith("_sum")}
+        counts = {each.name.removesuffix("_count") for each in selectors(node.rhs) if each.name.endswith("_count")}
+        yield from (f"the mean of {name}, where a quantile is meant" for name in sorted(sums & counts))
+
+
 def _metadata(rule: Rule, expression: Any, world: World) -> Iterator[str]:
     labels, annotations = rule.get("labels", {}), rule.get("annotations", {})
     if not re.fullmatch(r"([A-Z]+[a-z]*)+", rule["alert"]):
@@ -255,7 +277,7 @@ def _metadata(rule: Rule, expression: Any, world: World) -> Iterator[str]:
         yield "keep_firing_for is missing or shorter than two scrapes: a gap in scraping resolves it"
 
 
-ALERT_CHECKS: tuple[Callable[[Rule, Any, World], Iterator[str]], ...] = (_condition, _metadata)
+ALERT_CHECKS: tuple[Callable[[Rule, Any, World], Iterator[str]], ...] = (_condition, _means, _metadata)
 
 
 def _templates(rule: Rule, labels: Labels, world: World) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,25 @@ def test_scaled_rules_differ_in_their_times_alone(tmp_path: Path) -> None:
     assert freeze["for"] == "1s"
     assert "[4s]" in freeze["expr"]
     assert "> 5" in freeze["expr"]  # a threshold is no time of the rules
+
+
+def test_every_name_follows_the_source(tmp_path: Path) -> None:
+    """Ray Serve and KServe rename the engine's metrics; others rename jobs and labels."""
+    names = {
+        **SOURCE.raw["names"],
+        "metric_prefix": "pw_",
+        "vllm_prefix": "ray_vllm_",
+        "job": "sidecars",
+        "vllm_job": "engines",
+        "replica_labels": ["node_name", "pod"],
+    }
+    (tmp_path / "source.yml").write_text(yaml.safe_dump({**SOURCE.raw, "names": names}))
+    paths = write_rules(load(tmp_path / "source.yml"), tmp_path)
+    found = [rule for path in paths for group in groups(path) for rule in group["rules"]]
+    text = "\n".join(rule["expr"] + rule.get("annotations", {}).get("description", "") for rule in found)
+    assert not re.search(r'prefillwatch_|vllm:|="prefillwatch"|="vllm"|\binstance\b|labels\.instance', text)
+    assert 'ray_vllm_inter_token_latency_seconds_bucket{job="engines"}' in text
+    assert "without (node_name, pod" in text
 
 
 @pytest.mark.parametrize(

@@ -88,11 +88,24 @@ BAD_EXPRESSIONS = [
     ("prefillwatch_open_gap_seconds >", "does not parse"),
     # Metrics that do not exist, or no longer.
     ("vllm:gpu_cache_usage_perc > 0.9", "no such series"),
+    ("prefillwatch_gpu_memory_usage > 90", "no such series"),
+    ("histogram_quantile(0.99, rate(vllm:time_per_output_token_seconds_bucket[5m])) > 0.2", "no such series"),
+    ("kserve_vllm:inter_token_latency_seconds_count > 0", "no such series"),
     ("rate(vllm:request_failure_total[5m]) > 0", "no such series"),
     ("rate(prefillwatch_inter_token_latency_seconds[5m]) > 0", "no such series"),
     # A percentage where a share is meant.
     ("prefillwatch_kv_cache_usage_ratio > 90", "a share compared with 90"),
     ("avg_over_time(prefillwatch_kv_cache_usage_ratio[5m]) > 90", "a share compared with 90"),
+    ("max by (job, instance) (prefillwatch_kv_cache_usage_ratio) > 90", "a share compared with 90"),
+    # A budget of two counters that move together, and a mean where users feel the tail.
+    (
+        "sum(rate(prefillwatch_requests_total[5m])) / (sum(rate(prefillwatch_requests_total[5m])) > 0) < 0.99",
+        "both sides of a division read the same",
+    ),
+    (
+        "rate(prefillwatch_queue_seconds_sum[5m]) / (rate(prefillwatch_queue_seconds_count[5m]) > 0) > 10",
+        "the mean of prefillwatch_queue_seconds",
+    ),
     # Labels and values that do not exist.
     ('rate(prefillwatch_requests_total{finish_reason="stop"}[5m]) > 0', "has no label finish_reason"),
     ('rate(prefillwatch_requests_total{outcome="success"}[5m]) > 0', "never has outcome"),

@@ -33,6 +33,8 @@ class Progress:
     runs: int
     prompt_tokens: int
     text: str
+    passing: bool = False
+    """Only the newest of these is of interest: for a line that is written over."""
 
 
 Report = Callable[[Progress], None]
@@ -64,7 +66,7 @@ class _Probe:
             try:
                 await self._halt.first_of(self._play())
             except Halted as halted:
-                self._result.problem = halted.why
+                self._result.problem, self._result.interrupted = halted.why, halted.wanted
             except TargetError as error:
                 if not self._result.runs:
                     raise
@@ -84,7 +86,8 @@ class _Probe:
             prompts = await maker.make_many(self._settings.inject, tokens)
             run = Run(tokens, repeat)
             self._result.runs.append(run)
-            play = _Play(self._target, self._settings, maker, run, functools.partial(self._say, number))
+            say = functools.partial(self._say, number)
+            play = _Play(self._target, self._settings, maker, run, say)
             await play.run(prompts)
             await asyncio.sleep(_PAUSE_BETWEEN_RUNS_S)
 
@@ -101,16 +104,16 @@ class _Probe:
             raise TargetError(f"{self._target.url} does not answer a prompt of {tokens:,} tokens ({why})")
         maker.correct(prompt, answer.prompt_tokens)
 
-    def _say(self, number: int, text: str) -> None:
+    def _say(self, number: int, text: str, passing: bool = False) -> None:
         size = self._result.runs[-1].prompt_tokens if self._result.runs else max(self._settings.prompt_tokens)
-        self._progress(Progress(number, self._settings.runs, size, text))
+        self._progress(Progress(number, self._settings.runs, size, text, passing))
 
 
 class _Play:
     """One run."""
 
     def __init__(
-        self, target: Target, settings: ProbeSettings, maker: PromptMaker, run: Run, say: Callable[[str], None]
+        self, target: Target, settings: ProbeSettings, maker: PromptMaker, run: Run, say: Callable[..., None]
     ) -> None:
         self._target = target
         self._settings = settings
@@ -119,6 +122,7 @@ class _Play:
         self._say = say
         self._victims: list[asyncio.Task[None]] = []
         self._others: list[asyncio.Task[Answer]] = []
+        self._shown = 0.0
 
     async def run(self, prompts: Iterable[Prompt]) -> None:
         try:
@@ -200,9 +204,20 @@ class _Play:
         deadline = time.monotonic() + limit_s
         while not condition() and (left := deadline - time.monotonic()) > 0:
             await asyncio.sleep(min(left, 0.02))
+            self._show()
             failed = [task for task in self._victims if task.done() and task.exception()]
             if len(failed) == len(self._victims):
                 failed[0].result()
+
+    def _show(self) -> None:
+        now, run = time.monotonic(), self._run
+        if now < self._shown + 0.25:
+            return
+        self._shown = now
+        tokens = sum(answer.events for answers in run.victims for answer in answers)
+        begun = sum(bool(answer.reads_ns) for answer in run.injected)
+        prompts = f", {begun} of {len(run.injected)} long prompts have their first token" if run.injected else ""
+        self._say(f"{tokens:,} tokens streamed{prompts}", passing=True)
 
 
 async def _hang_up(tasks: list[asyncio.Task[None] | asyncio.Task[Answer]]) -> None:

@@ -85,6 +85,10 @@ class RunFigures:
     stall_seconds: float
     """What the stalls lasted beyond the baseline, summed over victims."""
     stalled_victims: int
+    stalls_outside: int
+    """Stalls while all victims streamed but no long prompt was taken in: what the machine does by itself."""
+    quiet_seconds: float
+    """How long that was."""
     worst_added_seconds: float
     """The longest gap in the window beyond the baseline: what a reader sees as a freeze. 0 where there is none."""
     added_seconds: float
@@ -93,6 +97,16 @@ class RunFigures:
     """Victims whose answer ended in the window, so that they were silent by themselves for a while."""
     prompts: tuple[Injected, ...]
     problem: str = ""
+
+    @property
+    def taken_in(self) -> int:
+        """Long prompts that got a first token."""
+        return sum(prompt.ttft_seconds is not None for prompt in self.prompts)
+
+    @property
+    def work_seconds(self) -> float | None:
+        """Time that one long prompt added to a victim, all its beats together; None where none was taken in."""
+        return self.added_seconds / self.taken_in if self.taken_in and self.window.samples else None
 
 
 def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
@@ -104,7 +118,10 @@ def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
     before = [gap for gap in gaps if gap.start_ns >= run.streaming_ns and (not start_ns or gap.end_ns <= start_ns)]
     baselines = _baselines(before, len(run.victims))
     baseline = statistics.median(_seconds(before)) if before else None
-    stalls = [gap for gap in inside if is_stall(gap, baselines[gap.victim], rule or StallRule())]
+    quiet = [gap for gap in outside if run.streaming_ns and gap.start_ns >= run.streaming_ns]
+    used = rule or StallRule()
+    stalls = [gap for gap in inside if is_stall(gap, baselines[gap.victim], used)]
+    window_seconds = max(0, end_ns - start_ns) / _NS
     return RunFigures(
         prompt_tokens=run.prompt_tokens,
         repeat=run.repeat,
@@ -113,10 +130,12 @@ def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
         clear=Spread.of(_seconds(outside)),
         baseline_seconds=baseline,
         warmup_worst_seconds=max(_seconds(before), default=None),
-        window_seconds=max(0, end_ns - start_ns) / _NS,
+        window_seconds=window_seconds,
         stalls=len(stalls),
         stall_seconds=sum(_excess(gap, baselines[gap.victim]) for gap in stalls),
         stalled_victims=len({gap.victim for gap in stalls}),
+        stalls_outside=sum(is_stall(gap, baselines[gap.victim], used) for gap in quiet),
+        quiet_seconds=max(0.0, (run.ended_ns - run.streaming_ns) / _NS - window_seconds) if run.streaming_ns else 0.0,
         worst_added_seconds=max((_excess(gap, baselines[gap.victim]) for gap in inside), default=0.0),
         added_seconds=_added(inside, baselines),
         restarts=sum(_restarted(answers, start_ns, end_ns) for answers in run.victims),

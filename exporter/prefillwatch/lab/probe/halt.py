@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Iterator
-from typing import Any
+from typing import Any, Final
+
+_STOPPED: Final = "it was interrupted"
 
 
 class Halted(Exception):  # noqa: N818 (no error: the user wanted it, or the bound that the user set)
     """The experiment is to end now."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, wanted: bool) -> None:
         super().__init__(why)
         self.why = why
+        self.wanted = wanted
 
 
 class Halt:
@@ -43,7 +46,7 @@ class Halt:
         try:
             await asyncio.wait((doing, halting), return_when=asyncio.FIRST_COMPLETED)
             if not doing.done():
-                raise Halted(self._why)
+                raise Halted(self._why, wanted=self._why == _STOPPED)
             doing.result()
         finally:
             halting.cancel()
@@ -55,7 +58,7 @@ class Halt:
     async def _wait_for_stop(self) -> None:
         if self._stop is not None:
             await self._stop.wait()
-            self._halt("interrupted")
+            self._halt(_STOPPED)
 
     def _halt(self, why: str) -> None:
         self._why = self._why or why

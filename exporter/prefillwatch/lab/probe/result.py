@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prefillwatch.lab.probe.figures import RunFigures, Spread, measure
+from prefillwatch.lab.probe.response import Response, respond
 from prefillwatch.lab.probe.settings import ProbeSettings
 from prefillwatch.lab.probe.timeline import Run
+from prefillwatch.lab.probe.verdict import Verdict, judge
 
 
 @dataclass(slots=True)
@@ -26,6 +28,8 @@ class ProbeResult:
     """"tokenize" or "usage": how prompt lengths are known."""
     runs: list[Run] = field(default_factory=list)
     problem: str = ""
+    interrupted: bool = False
+    """It was told to stop."""
 
     def figures(self) -> list[RunFigures]:
         return [measure(run, self.settings.stall) for run in self.runs if run.injected]
@@ -36,19 +40,30 @@ class ProbeResult:
         sizes = sorted({each.prompt_tokens for each in figures})
         return [Dose(size, tuple(each for each in figures if each.prompt_tokens == size)) for size in sizes]
 
+    def response(self) -> Response:
+        return respond(self.figures())
+
+    def verdict(self) -> Verdict:
+        return judge(self.figures(), self.response(), self.settings.stall)
+
     def to_json(self) -> dict[str, Any]:
+        """The figures of the largest size at the top, those of every size below `doses`. Seconds and tokens."""
         doses = [dose.to_json() for dose in self.doses()]
-        largest = doses[-1] if doses else {"overall": _spread(Spread(0)), "window": _spread(Spread(0)), "prompts": []}
+        largest = doses[-1] if doses else {"overall": _plain(Spread(0)), "window": _plain(Spread(0)), "prompts": []}
+        verdict, response = self.verdict(), self.response()
         return {
+            "label": self.settings.label,
             "url": self.url,
             "model": self.model,
             "started_at": self.started_at,
             "complete": not self.problem,
             "problem": self.problem,
             "prompt_lengths_by": self.counted_by,
-            "settings": dataclasses.asdict(self.settings) | {"stall": _rule(self.settings)},
+            "settings": _settings(self.settings),
             **largest,
             "doses": doses,
+            "response": _plain(response),
+            "verdict": _plain(verdict) | {"effect": verdict.effect.value},
         }
 
 
@@ -60,6 +75,12 @@ class Dose:
     runs: tuple[RunFigures, ...]
 
     @property
+    def typical(self) -> RunFigures:
+        """The run that words are made about: the one with the median p99 of its window."""
+        ordered = sorted(self.runs, key=lambda run: run.window.p99_seconds or 0.0)
+        return ordered[(len(ordered) - 1) // 2]
+
+    @property
     def overall(self) -> Spread:
         return _median_spread([run.overall for run in self.runs])
 
@@ -67,11 +88,21 @@ class Dose:
     def window(self) -> Spread:
         return _median_spread([run.window for run in self.runs])
 
+    @property
+    def added_gap_seconds(self) -> float:
+        return statistics.median(run.worst_added_seconds for run in self.runs)
+
+    @property
+    def work_seconds(self) -> float | None:
+        """Per long prompt; None where none was taken in."""
+        works = [run.work_seconds for run in self.runs if run.work_seconds is not None]
+        return statistics.median(works) if works else None
+
     def to_json(self) -> dict[str, Any]:
         return {
             "prompt_tokens": self.prompt_tokens,
-            "overall": _spread(self.overall),
-            "window": _spread(self.window),
+            "overall": _plain(self.overall),
+            "window": _plain(self.window),
             "prompts": [_plain(prompt) for run in self.runs for prompt in run.prompts],
             "stall_seconds": statistics.median(run.stall_seconds for run in self.runs),
             "stalled_victims": max(run.stalled_victims for run in self.runs),
@@ -96,14 +127,14 @@ def _median_spread(spreads: Sequence[Spread]) -> Spread:
     )
 
 
-def _spread(spread: Spread) -> dict[str, Any]:
-    return _plain(spread)
-
-
 def _plain(value: Any) -> dict[str, Any]:
     return dataclasses.asdict(value)
 
 
-def _rule(settings: ProbeSettings) -> dict[str, float]:
+def _settings(settings: ProbeSettings) -> dict[str, Any]:
     rule = settings.stall
-    return {"min_seconds": rule.min_seconds, "factor": rule.factor, "always_seconds": rule.always_seconds}
+    stall = {"min_seconds": rule.min_seconds, "factor": rule.factor, "always_seconds": rule.always_seconds}
+    return {
+        field.name: stall if field.name == "stall" else getattr(settings, field.name)
+        for field in dataclasses.fields(settings)
+    }

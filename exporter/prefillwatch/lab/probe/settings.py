@@ -29,13 +29,15 @@ class ProbeSettings:
     """After the first token of the last long prompt."""
     answer_tokens: int = 16
     """Of a long prompt."""
-    victim_tokens: int = 4096
+    victim_tokens: int = 8192
     """Prompts and answers of one victim in one run; when they are used up it falls silent."""
     injection_seconds: float = 120.0
     """The long prompts are given up after so long."""
     max_tokens: int = 2_000_000
     max_seconds: float = 900.0
     stall: StallRule = field(default_factory=StallRule)
+    label: str = ""
+    """What the server is called in the report, such as "chunked prefill off"."""
     seed: str = ""
     """The same seed makes the same prompts, which a server may then have in its prefix cache."""
 

@@ -1,0 +1,226 @@
+"""``prefillwatch probe``: long prompts into steady streams, and what the streams make of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from prefillwatch.errors import ConfigError
+from prefillwatch.lab.charts.drawing import require_charts
+from prefillwatch.lab.probe.experiment import Progress, run_probe
+from prefillwatch.lab.probe.page import to_html
+from prefillwatch.lab.probe.result import ProbeResult
+from prefillwatch.lab.probe.saved import read_side
+from prefillwatch.lab.probe.settings import ProbeSettings, check_fits, plan
+from prefillwatch.lab.probe.terminal import report
+from prefillwatch.lab.target import Target, reach
+from prefillwatch.settings.quantities import parse_duration
+
+INTERRUPTED = 130
+
+
+def _sizes(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:  # noqa: ARG001 (click's signature)
+    try:
+        return tuple(dict.fromkeys(int(part.replace("_", "")) for part in text.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no list of token counts; write 6000 or 500,1000,2000") from None
+
+
+def _seconds(ctx: click.Context, option: click.Parameter, text: str) -> float:  # noqa: ARG001
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001
+    pairs = [line.partition(":") for line in lines]
+    if any(not name.strip() or not colon for name, colon, _ in pairs):
+        raise click.BadParameter("write 'NAME: VALUE'")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+@click.command()
+@click.option("--url", required=True, help="The server, any that speaks OpenAI's chat completions; or a prefillwatch.")
+@click.option("--model", metavar="NAME", help="Which of its models. [the first it lists]")
+@click.option(
+    "--victims", type=click.IntRange(1, 512), default=6, show_default=True, help="Answers that stream steadily."
+)
+@click.option(
+    "--inject",
+    type=click.IntRange(1, 512),
+    metavar="M",
+    help="Long prompts sent at once. [12; 1 where several sizes are compared]",
+)
+@click.option(
+    "--prompt-tokens",
+    default="6000",
+    show_default=True,
+    callback=_sizes,
+    metavar="K[,K…]",
+    help="Their length; several sizes give the dose–response curve.",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1, 100),
+    metavar="R",
+    help="Do it all so many times over. [1; 3 where several sizes are compared]",
+)
+@click.option("--warmup", default="3s", show_default=True, callback=_seconds, metavar="DURATION", help="Streams alone.")
+@click.option(
+    "--recovery", default="5s", show_default=True, callback=_seconds, metavar="DURATION", help="Streams alone again."
+)
+@click.option("--answer-tokens", type=click.IntRange(1), default=16, show_default=True, help="Answer of a long prompt.")
+@click.option(
+    "--victim-tokens",
+    type=click.IntRange(512),
+    default=8192,
+    show_default=True,
+    help="Most tokens of one victim in one run, prompts and answers.",
+)
+@click.option(
+    "--max-tokens", type=click.IntRange(1), default=2_000_000, show_default=True, help="Send no more than this in all."
+)
+@click.option(
+    "--max-time", default="15m", show_default=True, callback=_seconds, metavar="DURATION", help="Then it ends."
+)
+@click.option("--label", default="", metavar="TEXT", help="Name of the setting under test, for the report.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Figures.")
+@click.option(
+    "--html", "html_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="A page with charts."
+)
+@click.option(
+    "--compare",
+    "compare_file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Compare with an earlier probe, by its --json file.",
+)
+@click.option(
+    "--api-key-file", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE", help="The API key."
+)
+@click.option("--api-key", envvar="PREFILLWATCH_API_KEY", show_envvar=True, metavar="KEY", help="The API key itself.")
+@click.option("--header", "headers", multiple=True, callback=_header, metavar="'NAME: VALUE'", help="Sent along.")
+@click.option(
+    "--ca", "ca_file", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="PEM", help="Authority."
+)
+@click.option("--insecure", is_flag=True, help="Do not verify the server's certificate.")
+@click.option("--seed", default="", metavar="TEXT", help="The same prompts each time, which a server may have cached.")
+def probe(
+    url: str,
+    model: str | None,
+    json_file: Path | None,
+    html_file: Path | None,
+    compare_file: Path | None,
+    api_key_file: Path | None,
+    api_key: str | None,
+    headers: dict[str, str],
+    ca_file: Path | None,
+    insecure: bool,
+    **options: Any,
+) -> None:
+    """Freeze a server on purpose: steady streams, then long prompts at once, then recovery.
+
+    \b
+    Twelve prompts at once:     prefillwatch probe --url http://127.0.0.1:8000
+    Dose and response:          prefillwatch probe --url … --prompt-tokens 500,1000,2000,4000,8000 --html report.html
+
+    What it may send at most is told first. Ctrl-C ends it early and reports what was measured until then.
+    """
+    settings = _settings(options)
+    plan(settings)
+    before = read_side(compare_file) if compare_file else None
+    for file in (json_file, html_file):
+        _check_writable(file)
+    if html_file:
+        require_charts()
+    key = _key(api_key_file) if api_key_file else api_key
+    reaching = reach(url, api_key=key, model=model, headers=headers, ca_file=ca_file, insecure=insecure)
+    result = asyncio.run(_probe(reaching, settings))
+    if json_file:
+        json_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
+    if html_file:
+        html_file.write_text(to_html(result, before))
+    click.echo("\n".join(report(result, before)))
+    sys.exit(0 if not result.problem else INTERRUPTED if result.interrupted else 1)
+
+
+def _settings(options: dict[str, Any]) -> ProbeSettings:
+    several = len(options["prompt_tokens"]) > 1
+    return ProbeSettings(
+        victims=options["victims"],
+        inject=options["inject"] or (1 if several else 12),
+        prompt_tokens=options["prompt_tokens"],
+        repeats=options["repeats"] or (3 if several else 1),
+        warmup_seconds=options["warmup"],
+        recovery_seconds=options["recovery"],
+        answer_tokens=options["answer_tokens"],
+        victim_tokens=options["victim_tokens"],
+        max_tokens=options["max_tokens"],
+        max_seconds=options["max_time"],
+        label=options["label"],
+        seed=options["seed"],
+    )
+
+
+async def _probe(reaching: Any, settings: ProbeSettings) -> ProbeResult:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)  # the next one is not to be reasoned with
+
+    target: Target = await reaching
+    check_fits(settings, target.max_model_len)
+    screen = _Screen()
+    screen.line(f"{target.model} at {target.url}: {plan(settings).sentence()}")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    try:
+        return await run_probe(target, settings, screen.show, stop=stop)
+    finally:
+        screen.clear()
+
+
+class _Screen:
+    """Progress on stderr: lines, and on a terminal one that is written over."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+
+    def show(self, progress: Progress) -> None:
+        text = progress.text
+        if progress.run:
+            text = f"[{progress.run}/{progress.runs}] {progress.prompt_tokens:,} tokens: {text}"
+        if not progress.passing:
+            self.line(text)
+        elif self._is_terminal:
+            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+
+    def line(self, text: str) -> None:
+        self.clear()
+        click.echo(text, err=True)
+
+    def clear(self) -> None:
+        if self._is_terminal:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _check_writable(file: Path | None) -> None:
+    if file is not None and not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigError(f"{file} cannot be written; choose a file in a folder that exists and may be written to")
+
+
+def _key(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--api-key-file {file}: it cannot be read as text ({type(error).__name__})") from None

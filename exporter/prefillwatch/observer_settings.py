@@ -17,6 +17,22 @@ from prefillwatch.analysis.settings import AnalysisSettings
 Role = Literal["supervisor", "relay", "observer", "upstream"]
 
 
+class RecordSettings(msgspec.Struct, frozen=True):
+    """What is seen goes to a file, from beginning to end."""
+
+    path: str
+    texts: bool = False
+
+
+class FlightSettings(msgspec.Struct, frozen=True):
+    """What was seen last goes to a file when an incident is over."""
+
+    folder: str
+    window_s: float
+    memory_bytes: int
+    disk_bytes: int
+
+
 class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Durations in seconds."""
 
@@ -36,6 +52,8 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
     analysis: AnalysisSettings = AnalysisSettings()
     gpu: bool = True  # look for a GPU through NVML
     usage_injected: bool = False
+    record: RecordSettings | None = None
+    flight: FlightSettings | None = None
     mode: Literal["serve", "run"] = "serve"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"

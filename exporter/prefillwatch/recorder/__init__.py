@@ -1,0 +1,1 @@
+"""What the observer saw, in a file, and a file played back through the observer."""

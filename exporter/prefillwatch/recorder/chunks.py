@@ -1,0 +1,200 @@
+"""Pieces of a recording: entries in the order in which they happened, and records of the tap in columns beside them.
+
+A chunk (little endian)::
+
+    u32 bytes of entries, u32 records, u32 bytes of payloads
+    entries   back to back: u8 kind, i64 monotonic nanoseconds, u32 length, payload
+    times     records x i64   less the time of the record before, byte planes apart
+    keys      records x i64   stream id << 8 | kind, byte planes apart
+    lengths   records x u32   of payloads, byte planes apart
+    payloads  back to back
+
+Numbers that differ little are written with their first bytes together, their second bytes together and so on, which
+leaves long runs of equal bytes to the compression. An entry `PACKET` takes the next of the records.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prefillwatch.wire.tap import Packet
+
+_HEAD: Final = struct.Struct("<III")
+_ENTRY: Final = struct.Struct("<BqI")
+#: `PacketHead`, of how many records lost exchanges have the first, and how many records there are.
+_PACKET: Final = struct.Struct("<IQQIIqII")
+
+
+class Kind(enum.IntEnum):
+    """What an entry tells. Numbers are never given a new meaning; a new one raises the version of the format."""
+
+    BEAT = 0  # the observer worked through what it had read
+    ADVANCE = 1  # so did somebody who asked for figures
+    PACKET = 2  # of the tap, texts replaced by facts; its records are in the columns
+    RAW_PACKET = 3  # of the tap, as it came, texts and all
+    PAGE = 4  # upstream's metrics
+    MODELS = 5  # the names it serves
+    UP = 6  # whether it is healthy
+    STEP = 7  # told by the plugin inside the engine
+    UPSTREAM = 8  # how reading upstream's metrics goes
+    GPUS = 9
+    CONTROL = 10  # draining, restarts
+    LINK = 11  # of the plugin
+    BEGIN = 12  # a segment of a flight recording begins: those that follow introduce what is going on already
+    BEGUN = 13  # and here it goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``content`` is the payload, or the packet."""
+
+    kind: int
+    now_ns: int
+    content: Any
+
+
+class PacketHead(NamedTuple):
+    """What `Packet` knows of itself, beside its records."""
+
+    epoch: int
+    sequence: int
+    dropped: int
+    relay: int
+    records: int
+    last_ns: int
+
+    @classmethod
+    def of(cls, packet: Packet) -> PacketHead:
+        return cls(packet.epoch, packet.sequence, packet.dropped, packet.relay, packet.count, packet.last_ns)
+
+
+class FactPacket(Packet):
+    """A packet of the tap with facts in place of texts. The records in ``lost`` tell of exchanges that ended with the
+    relay process before this packet."""
+
+    __slots__ = ("_last_ns", "_records", "lost")
+    _last_ns: int
+
+    def __init__(self, head: bytes, records: list[tuple[int, int, int, bytes]]) -> None:
+        self.epoch, self.sequence, self.dropped, self.relay, self.count, self._last_ns, lost, _ = _PACKET.unpack(head)
+        self.lost = records[:lost]
+        self._records = records[lost:]
+
+    @property
+    def last_ns(self) -> int:
+        return self._last_ns
+
+    def __iter__(self) -> Iterator[tuple[int, int, int, bytes]]:
+        return iter(self._records)
+
+
+class ChunkError(Exception):
+    """The bytes are no chunk."""
+
+
+class ChunkBuilder:
+    """Collects entries and records; `take` packs them."""
+
+    __slots__ = ("_entries", "_keys", "_payloads", "_times")
+
+    def __init__(self) -> None:
+        self._entries = bytearray()
+        self._times: list[int] = []
+        self._keys: list[int] = []
+        self._payloads: list[bytes] = []
+
+    def __len__(self) -> int:
+        """About how many bytes it will have before compression."""
+        return len(self._entries) + 21 * len(self._times)
+
+    @property
+    def records(self) -> int:
+        return len(self._times)
+
+    def entry(self, kind: Kind, now_ns: int, payload: bytes = b"") -> None:
+        self._entries += _ENTRY.pack(kind, now_ns, len(payload))
+        self._entries += payload
+
+    def record(self, time_ns: int, stream: int, kind: int, payload: bytes) -> None:
+        self._times.append(time_ns)
+        self._keys.append(stream << 8 | kind)
+        self._payloads.append(payload)
+
+    def packet(self, now_ns: int, head: PacketHead, *, begin: int, lost: int = 0) -> None:
+        """The records since number ``begin`` are those of this packet, the first ``lost`` of lost exchanges."""
+        self.entry(Kind.PACKET, now_ns, _PACKET.pack(*head, lost, len(self._times) - begin))
+
+    def take(self) -> bytes:
+        payloads = b"".join(self._payloads)
+        times = np.array(self._times, np.int64)
+        content = b"".join(
+            (
+                _HEAD.pack(len(self._entries), len(times), len(payloads)),
+                bytes(self._entries),
+                _planes(np.diff(times, prepend=np.int64(0))),
+                _planes(np.array(self._keys, np.int64)),
+                _planes(np.fromiter(map(len, self._payloads), np.uint32, len(self._payloads))),
+                payloads,
+            )
+        )
+        self.__init__()  # type: ignore[misc]
+        return content
+
+
+def read_chunk(content: bytes) -> Iterator[Entry]:
+    """Its entries. Raises ChunkError."""
+    try:
+        yield from _entries(content)
+    except (struct.error, ValueError, IndexError) as error:
+        raise ChunkError(str(error)) from None
+
+
+def _entries(content: bytes) -> Iterator[Entry]:
+    entry_bytes, count, payload_bytes = _HEAD.unpack_from(content)
+    position = _HEAD.size + entry_bytes
+    if len(content) != position + 20 * count + payload_bytes:
+        raise ValueError("the lengths do not fit")
+    records = _records(content, position, count)
+    position, end = _HEAD.size, position
+    used = 0
+    while position < end:
+        kind, now_ns, length = _ENTRY.unpack_from(content, position)
+        start, position = position + _ENTRY.size, position + _ENTRY.size + length
+        payload = content[start:position]
+        if kind == Kind.PACKET and payload:
+            number = _PACKET.unpack(payload)[-1]
+            yield Entry(kind, now_ns, FactPacket(payload, records[used : used + number]))
+            used += number
+        else:
+            yield Entry(kind, now_ns, payload)
+
+
+def _records(content: bytes, position: int, count: int) -> list[tuple[int, int, int, bytes]]:
+    times = np.cumsum(_from_planes(content, position, count, np.dtype("<i8"))).tolist()
+    keys = _from_planes(content, position + 8 * count, count, np.dtype("<i8")).tolist()
+    ends = np.cumsum(_from_planes(content, position + 16 * count, count, np.dtype("<u4")).astype(np.int64))
+    ends += position + 20 * count
+    records = []
+    start = position + 20 * count
+    for time_ns, key, end in zip(times, keys, ends.tolist(), strict=True):
+        records.append((time_ns, key >> 8, key & 0xFF, content[start:end]))
+        start = end
+    return records
+
+
+def _planes(numbers: npt.NDArray[Any]) -> bytes:
+    little = numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)
+    planes: bytes = little.view(np.uint8).reshape(len(numbers), numbers.itemsize).T.tobytes()
+    return planes
+
+
+def _from_planes(content: bytes, position: int, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    planes = np.frombuffer(content, np.uint8, count * dtype.itemsize, position).reshape(dtype.itemsize, count)
+    return np.ascontiguousarray(planes.T).view(dtype).reshape(count)

@@ -1,0 +1,135 @@
+"""The file of a recording.
+
+    8 bytes     b"PFWREC\\r\\n"
+    u16         version of the format
+    u32         length of the header
+    header      JSON, see `Header`
+    chunks      u32 length, then a zstd frame (with checksum) that holds a chunk, see `chunks`
+
+Little endian. A file that breaks off, because the process died or the disk was full, is good up to the last whole
+chunk; one is written every two seconds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+import zstandard
+
+from prefillwatch.analysis.settings import AnalysisSettings
+from prefillwatch.errors import PrefillwatchError
+from prefillwatch.recorder.chunks import ChunkError, Entry, read_chunk
+
+MAGIC: Final = b"PFWREC\r\n"
+VERSION: Final = 1
+
+_VERSION: Final = struct.Struct("<H")
+_LENGTH: Final = struct.Struct("<I")
+_LARGEST_HEADER: Final = 1 << 20
+_LARGEST_FRAME: Final = 64 << 20
+_LARGEST_CHUNK: Final = 256 << 20
+_LEVEL: Final = 3
+
+
+class RecordingError(PrefillwatchError):
+    """A file that is no recording, or is damaged."""
+
+
+class Header(msgspec.Struct, kw_only=True):
+    """What must be known to play a recording. Times in seconds."""
+
+    program: str  # version of prefillwatch that wrote it
+    started_at: float  # Unix time
+    wall_offset: float  # Unix time less the monotonic clock of the entries
+    incident_prefix: str
+    texts: bool = False  # prompts and answers are in it
+    flight: bool = False  # what a flight recorder kept: begins in the middle
+    plugin: bool = False  # the plugin inside the engine was listened to
+    analysis: AnalysisSettings = AnalysisSettings()
+
+
+def opening(header: Header) -> bytes:
+    """What a file begins with."""
+    document = msgspec.json.encode(header)
+    return b"".join((MAGIC, _VERSION.pack(VERSION), _LENGTH.pack(len(document)), document))
+
+
+_compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+
+
+def frame(chunk: bytes) -> bytes:
+    """A chunk as it stands in the file."""
+    packed = _compressor.compress(chunk)
+    return _LENGTH.pack(len(packed)) + packed
+
+
+class RecordingFile:
+    """A recording that is read from the start to its end, or to where it was cut (``cut_at``: bytes that are good)."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises RecordingError."""
+        self.path = path
+        self.cut_at: int | None = None
+        try:
+            self._file: BinaryIO = path.open("rb")
+            self.size = path.stat().st_size
+            self.header = self._read_header()
+        except OSError as error:
+            raise RecordingError(f"cannot read {path}: {error.strerror}; give a file of 'record'") from None
+
+    def close(self) -> None:
+        self._file.close()
+
+    def entries(self) -> Iterator[Entry]:
+        """Raises RecordingError where it is damaged."""
+        decompressor = zstandard.ZstdDecompressor()
+        while True:
+            at = self._file.tell()
+            packed = self._next_frame()
+            if packed is None:
+                self.cut_at = at if at != self.size else None
+                return
+            try:
+                if zstandard.frame_content_size(packed) > _LARGEST_CHUNK:
+                    raise ChunkError("too large")
+                chunk = decompressor.decompress(packed, allow_extra_data=False)
+                yield from read_chunk(chunk)
+            except (zstandard.ZstdError, ChunkError):
+                raise self._damaged(at) from None
+
+    def _read_header(self) -> Header:
+        start = self._file.read(len(MAGIC) + _VERSION.size + _LENGTH.size)
+        if start[: len(MAGIC)] != MAGIC or len(start) < len(MAGIC) + _VERSION.size + _LENGTH.size:
+            raise RecordingError(f"{self.path} is no recording of prefillwatch; give a file that 'record' wrote")
+        (version,) = _VERSION.unpack_from(start, len(MAGIC))
+        if version != VERSION:
+            raise RecordingError(
+                f"{self.path} has version {version} of the format, and this is for version {VERSION}; "
+                "play it with the release of prefillwatch that wrote it"
+            )
+        (length,) = _LENGTH.unpack_from(start, len(MAGIC) + _VERSION.size)
+        try:
+            return msgspec.json.decode(self._file.read(min(length, _LARGEST_HEADER)), type=Header)
+        except msgspec.DecodeError:
+            raise self._damaged(len(start)) from None
+
+    def _next_frame(self) -> bytes | None:
+        """None at the end, or where the rest is not there."""
+        start = self._file.read(_LENGTH.size)
+        if len(start) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack(start)
+        if length > _LARGEST_FRAME:
+            raise self._damaged(self._file.tell() - _LENGTH.size)
+        packed = self._file.read(length)
+        return packed if len(packed) == length else None
+
+    def _damaged(self, at: int) -> RecordingError:
+        return RecordingError(
+            f"{self.path} is damaged at byte {at} of {self.size}; "
+            f"what comes before can be played when it is cut there: head -c {at} {self.path} > good.pfw"
+        )

@@ -1,0 +1,107 @@
+"""The flight recorder: when what was seen last is written out, and where. One file for incidents that come together."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from prefillwatch.analysis.incidents import Incident
+
+NS: Final = 1_000_000_000
+SUFFIX: Final = ".pfw"
+#: After an incident is over, so that its aftermath is in the file.
+_SETTLE_NS: Final = 2 * NS
+#: One that lasts longer than this is not waited for.
+_PATIENCE_NS: Final = 60 * NS
+#: Between two files.
+_APART_NS: Final = 60 * NS
+
+log = logging.getLogger(__name__)
+
+
+class FlightTrigger:
+    """Says when a file is due. Incidents that close while none may be written are in the next one. Pure."""
+
+    def __init__(self) -> None:
+        self._due_ns: int | None = None
+        self._why = ""
+        self._next_ns = 0
+        self._told: set[int] = set()
+
+    def closed(self, document: dict[str, Any], now_ns: int) -> None:
+        """An incident is over."""
+        if self._due_ns is None:
+            self._due_ns, self._why = now_ns + _SETTLE_NS, f"{document['kind']}-{document['cause']}"
+
+    def due(self, now_ns: int, ongoing: Iterable[Incident]) -> str | None:
+        """What happened, in two words, when a file is due now."""
+        for incident in ongoing:
+            if now_ns - incident.started_ns > _PATIENCE_NS and incident.number not in self._told:
+                self._told.add(incident.number)
+                if self._due_ns is None:
+                    self._due_ns, self._why = now_ns, f"{incident.kind}-{incident.cause}"
+        if self._due_ns is None or now_ns < max(self._due_ns, self._next_ns):
+            return None
+        self._due_ns, self._next_ns = None, now_ns + _APART_NS
+        return self._why
+
+
+class FlightFolder:
+    """The folder of flight recordings: at most so many bytes, of which the oldest make room."""
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._writing: threading.Thread | None = None
+
+    def write(self, why: str, parts: Sequence[bytes]) -> None:
+        """In a thread of its own. Where that does not work it is logged, and nothing else happens."""
+        self.wait()
+        name = f"flight-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{why.replace('_', '-')}{SUFFIX}"
+        self._writing = threading.Thread(target=self._write, args=(name, parts), name="flight recorder", daemon=True)
+        self._writing.start()
+
+    def wait(self, seconds: float = 5.0) -> None:
+        """For what is being written."""
+        if self._writing is not None:
+            self._writing.join(seconds)
+
+    def _write(self, name: str, parts: Sequence[bytes]) -> None:
+        size = sum(map(len, parts))
+        path = self._folder / name
+        try:
+            self._make_room(size)
+            write_whole(path, parts)
+        except OSError as error:
+            log.error("flight recorder: cannot write %s: %s", path, error.strerror)
+        else:
+            log.info("flight recorder: %s (%d KiB); play it with 'prefillwatch replay'", path, size >> 10)
+
+    def _make_room(self, size: int) -> None:
+        files = sorted(self._folder.glob(f"flight-*{SUFFIX}"), key=lambda path: path.name)
+        sizes = {path: path.stat().st_size for path in files if path.is_file()}
+        over = sum(sizes.values()) + size - self._most_bytes
+        for path, its_size in sizes.items():
+            if over <= 0:
+                return
+            path.unlink(missing_ok=True)
+            over -= its_size
+
+
+def write_whole(path: Path, parts: Iterable[bytes]) -> None:
+    """A file that is there as a whole or not at all, for its owner's eyes. Raises OSError."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(unfinished, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.writelines(parts)
+        unfinished.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise

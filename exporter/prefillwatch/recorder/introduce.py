@@ -1,0 +1,79 @@
+"""Exchanges that are going on when a segment begins, told anew, so that the segment can be played without those before.
+
+Of one without a token, everything is told again with its own times: what comes of it will be measured in full. One that
+streams is told as one that was running before, with the last token of each of its choices, so that a silence that began
+before the segment is a gap in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from prefillwatch.analysis.ledger import Ledger
+from prefillwatch.observer.exchange import Exchange
+from prefillwatch.observer.taps import Record, RelayTap
+from prefillwatch.recorder import facts
+from prefillwatch.recorder.chunks import ChunkBuilder, PacketHead
+from prefillwatch.recorder.facts import REQUEST_FACTS, ToldRead
+from prefillwatch.wire.tap import Kind, ResponseHead, encode_payload
+
+
+def introduce(notes: ChunkBuilder, now_ns: int, relays: dict[int, RelayTap], ledger: Ledger) -> None:
+    """One packet for each relay."""
+    for index, relay in relays.items():
+        if relay.epoch < 0:
+            continue
+        begin = notes.records
+        records = [
+            record for stream, each in relay.streams.items() for record in _exchange(stream, each, now_ns, ledger)
+        ]
+        if relay.stats is not None:
+            records.append((now_ns, 0, Kind.STATS, encode_payload(relay.stats)))
+        for record in sorted(records, key=lambda record: record[0]):
+            notes.record(*record)
+        dropped = relay.dropped - relay.dropped_before
+        notes.packet(now_ns, PacketHead(relay.epoch, relay.sequence, dropped, index, 0, 0), begin=begin)
+
+
+def _exchange(stream: int, exchange: Exchange, now_ns: int, ledger: Ledger) -> Iterator[Record]:
+    request, head = exchange.request, facts.request_head(exchange.head)
+    received_ns = exchange.life.received_ns or request.received_ns
+    if request.slots or not received_ns or head.resumed:
+        head = msgspec.structs.replace(head, resumed=head.resumed or bool(request.slots), received_ns=received_ns)
+        yield received_ns or now_ns, stream, Kind.REQUEST, encode_payload(head)
+        if request.generating and received_ns:
+            yield received_ns, stream, REQUEST_FACTS, facts.request_facts(exchange)
+    else:
+        yield received_ns, stream, Kind.REQUEST, encode_payload(head)
+        if request.generating:
+            yield received_ns, stream, REQUEST_FACTS, facts.request_facts(exchange)
+        yield received_ns, stream, Kind.REQUEST_END, b""
+    if request.sent_ns:
+        yield request.sent_ns, stream, Kind.SENT, b""
+    if exchange.status:
+        response = ResponseHead(exchange.status, "text/event-stream" if request.streaming else "application/json")
+        response = msgspec.structs.replace(response, observed=exchange.reader is not None)
+        yield request.sent_ns or now_ns, stream, Kind.RESPONSE, encode_payload(response)
+    yield from _last_tokens(stream, exchange, ledger)
+    if request.blocked_since_ns:
+        yield request.blocked_since_ns, stream, Kind.BLOCKED, b""
+
+
+def _last_tokens(stream: int, exchange: Exchange, ledger: Ledger) -> Iterator[Record]:
+    request = exchange.request
+    for choice, slot in request.slots.items():
+        last_ns = ledger.book.last_ns(slot)
+        if last_ns is None:
+            continue
+        told = ToldRead(
+            events=0 if choice else 1,
+            chars=0,
+            others={choice: 1} if choice else None,
+            prompt_tokens=request.prompt_tokens if request.prompt_exact else None,
+            cached_tokens=request.cached_tokens if request.prompt_exact else None,
+            response_id=request.request_id,
+            model=exchange.facts.model,
+        )
+        yield last_ns, stream, Kind.DATA, msgspec.msgpack.encode(told)

@@ -1,0 +1,171 @@
+"""Plays a recording: the observer itself, with the recording's clock, is told again what it was told then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from prefillwatch.engine.kinds import PageSample
+from prefillwatch.engine.poller import UpstreamPoller
+from prefillwatch.observer.engine_link import EngineLink
+from prefillwatch.observer.process import Observer
+from prefillwatch.observer.taps import TapReader
+from prefillwatch.observer_settings import Control, ObserverSettings
+from prefillwatch.recorder import entries
+from prefillwatch.recorder.chunks import Entry, FactPacket, Kind
+from prefillwatch.recorder.file import Header, RecordingError
+from prefillwatch.recorder.told import ToldTaps
+
+NS: Final = 1_000_000_000
+#: The books of a recording that breaks off are worked through as if so much time had passed.
+_AFTERMATH_NS: Final = 3 * NS
+_BEAT_NS: Final = NS // 10
+
+
+class ReplayClock:
+    """The time of the entry that is played."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class ToldUpstream(UpstreamPoller):
+    """Is told what upstream said then. Asks nobody."""
+
+    def page(self, page: PageSample) -> None:
+        self._succeeded(page)
+
+    def health(self, up: bool) -> None:
+        self._up = up
+        if self._listener is not None:
+            self._listener.on_up(up)
+
+    def names(self, names: tuple[str, ...]) -> None:
+        self._models = names
+        if self._listener is not None:
+            self._listener.on_models(names)
+
+    def went(self, told: entries.Upstream) -> None:
+        self._success, self._duration, self._failures = told.success, told.duration, told.failures
+
+
+class ToldLink(EngineLink):
+    """Tells what the link to the plugin had counted."""
+
+    told = entries.Link(0, 0, 0)
+
+    @property
+    def connected(self) -> int:
+        return self.told.connected
+
+    @property
+    def dropped(self) -> int:
+        return self.told.dropped
+
+
+class ReplayObserver(Observer):
+    """Everything one observer process held then. `play` every entry in turn."""
+
+    poller_type: ClassVar[type[UpstreamPoller]] = ToldUpstream
+
+    def __init__(self, header: Header, clock: ReplayClock, admin_fds: tuple[int, ...] = ()) -> None:
+        settings = ObserverSettings(
+            tap_fds=(),
+            control_fd=-1,
+            admin_fds=admin_fds,
+            upstream="http://127.0.0.1:9",  # nobody is asked
+            gpu=False,
+            engine_socket="replayed" if header.plugin else "",
+            analysis=header.analysis,
+        )
+        self.taps_type = TapReader if header.texts else ToldTaps  # type: ignore[misc]
+        super().__init__(settings, clock, lambda: header.wall_offset, header.incident_prefix)
+        self._replay_clock = clock
+        self._history.log = False
+        self._link = self._told_link = ToldLink("", self._engine_step)
+        self._introducing = False
+        self._skipping = False
+        self._played_any = False
+        self._players: dict[int, Callable[[Any], None]] = {
+            Kind.PACKET: self._play_packet,
+            Kind.RAW_PACKET: self.take_packet,
+            Kind.BEAT: lambda _: self.beat(),
+            Kind.ADVANCE: lambda _: self._advance(clock.now_ns),
+            Kind.PAGE: self._told_upstream.page,
+            Kind.MODELS: self._told_upstream.names,
+            Kind.UP: self._told_upstream.health,
+            Kind.UPSTREAM: self._told_upstream.went,
+            Kind.STEP: lambda step: self._take_step(step.link, step.report, clock.now_ns),
+            Kind.GPUS: self._play_gpus,
+            Kind.CONTROL: self._play_control,
+            Kind.LINK: self._play_link,
+        }
+
+    @property
+    def _told_upstream(self) -> ToldUpstream:
+        assert isinstance(self._poller, ToldUpstream)
+        return self._poller
+
+    def play(self, entry: Entry) -> None:
+        """Raises RecordingError when there is nonsense in it."""
+        self._replay_clock.now_ns = max(self._replay_clock.now_ns, entry.now_ns)
+        if entry.kind == Kind.BEGIN:
+            # What is introduced is known already, unless this is where the recording begins.
+            self._introducing, self._skipping = True, self._played_any
+        elif entry.kind == Kind.BEGUN:
+            self._introducing = self._skipping = False
+        elif not self._skipping:
+            self._played_any = True
+            self._play(entry)
+
+    def _play(self, entry: Entry) -> None:
+        player = self._players.get(entry.kind)
+        if player is None:
+            raise RecordingError(f"an entry of unknown kind {entry.kind}; play it with a newer release of prefillwatch")
+        content = entry.content
+        try:
+            if entry.kind not in _BARE:
+                content = entries.decode(entry.kind, content)
+            player(content)
+        except msgspec.DecodeError as error:
+            raise RecordingError(f"an entry of kind {entry.kind} cannot be read: {error}") from None
+
+    def finish(self) -> None:
+        """The recording is over: what waits for what can no longer come is worked through."""
+        until = self._replay_clock.now_ns + _AFTERMATH_NS
+        while self._replay_clock.now_ns < until:
+            self._replay_clock.now_ns += _BEAT_NS
+            self.beat()
+
+    def _play_packet(self, packet: FactPacket | bytes) -> None:
+        if isinstance(packet, bytes):
+            self.taps.unreadable += 1
+            return
+        now_ns = self._replay_clock.now_ns
+        self.taps.take(packet, now_ns)
+        if packet.count and not self._introducing:
+            self._delay.observe((now_ns - packet.last_ns) / NS)
+
+    def _play_gpus(self, gpus: dict[str, Any]) -> None:
+        self._gpus = gpus
+
+    def _play_control(self, told: entries.Control) -> None:
+        self._control = Control(processes=(), draining=told.draining, restarts=told.restarts)
+
+    def _play_link(self, told: entries.Link) -> None:
+        self._told_link.told = told
+        self._told_link.unreadable = told.unreadable
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """The page, the metrics and the API, until ``stop`` is set."""
+        await self._serve_admin(stop)
+
+
+#: Their content is no encoded document.
+_BARE: Final = frozenset({Kind.PACKET, Kind.RAW_PACKET, Kind.BEAT, Kind.ADVANCE})

@@ -1,0 +1,225 @@
+"""Scenes: what relays saw, with prompts and answers that can be told from anything else."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import brotli
+import zstandard
+from tests.observer.script import CHAT, DONE, Relay, chunk, ns, usage
+from tests.recorder.stage import Live
+
+from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead, encode_payload
+
+ANSWERS = Path(__file__).parents[1] / "data" / "answers"
+#: In every prompt, answer and credential of these scenes.
+SECRET = "Xyzzy-Geheimnis"
+PROMPT = f"{SECRET}-prompt about the merger "
+ANSWER = f"{SECRET}-answer "
+
+PATHS = {
+    "chat": CHAT,
+    "completions": "/v1/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+}
+
+
+def freeze(live: Live) -> None:
+    """Six streams at 20 ms; a long prompt freezes them for 800 ms, as it would on an engine that does not chunk."""
+    relay = live.relay
+    streams = [relay.request(10 + i, {"messages": [{"content": "short", "role": "user"}]}) for i in range(6)]
+    body = {"messages": [{"role": "user", "content": "x" * 24_000}]}
+    times = [float(at) for at in range(100, 4000, 20)] + [float(at) for at in range(4800, 9000, 20)]
+    lump = 0
+    for number, at in enumerate(times):
+        if not lump and at >= 3960:
+            lump = relay.request(3965, body, request_id="the-culprit")
+        for i, stream in enumerate(streams):
+            if not number:
+                relay.response(at - 1, stream)
+            relay.data(at + i * 0.2, stream, chunk())
+        if at == 4800:
+            relay.response(4801, lump)
+            relay.data(4802, lump, chunk())
+            relay.data(4810, lump, usage(6000, 1) + DONE)
+            relay.end(4811, lump)
+        relay.flush()
+        live.advance(at + 15)
+    for stream in streams:
+        relay.data(9001, stream, usage(12, len(times)) + DONE)
+        relay.end(9002, stream)
+    relay.flush()
+    live.advance(25_000)
+
+
+def every_shape(live: Live) -> None:
+    """All endpoints, streamed and whole, compressed and not, tool calls, two choices, errors, holes, broken relays."""
+    relay, at = live.relay, 100.0
+    for number, path in enumerate(sorted(ANSWERS.glob("*.json"))):
+        recorded = json.loads(path.read_text(encoding="utf-8"))
+        stream = _ask(relay, at, recorded["path"], number)
+        status = 400 if path.stem == "chat_refused" else 200
+        relay.response(at + 5, stream, status, recorded["content_type"])
+        for read in recorded["reads"]:
+            at += 12
+            relay.data(at, stream, read.encode())
+        relay.end(at + 1, stream, status=status)
+        relay.flush()
+        live.advance(at + 10)
+    for number, (path_, reads) in enumerate(_secret_answers()):
+        for encoding in ("", "gzip", "br", "zstd"):
+            at = _play(live, at + 50, path_, reads, encoding, 100 + number)
+    at = _whole_answers(live, at + 50)
+    _broken(live, at + 50)
+    live.advance(live.now_ms + 15_000)
+
+
+def _ask(relay: Relay, at: float, path: str, number: int = 0, **more: Any) -> int:
+    text = f"{number} " + PROMPT * 40
+    if path.endswith("/completions") and "chat" not in path:
+        body: dict[str, Any] = {"prompt": text}
+    elif path.endswith("/responses"):
+        body = {"input": text, "instructions": PROMPT}
+    else:
+        body = {"messages": [{"role": "user", "content": text}], "system": PROMPT}
+    body |= {"tools": [{"name": SECRET, "description": PROMPT}], "metadata": {"key": SECRET}, "model": "m"}
+    return relay.request(at, body | more, path, slo_ttft_ms=500.0, request_id=f"request-{number}")
+
+
+def _play(live: Live, at: float, path: str, reads: list[bytes], encoding: str, number: int) -> float:
+    relay = live.relay
+    stream = _ask(relay, at, path, number)
+    head = ResponseHead(200, f"text/event-stream; charset=utf-8; boundary={SECRET}", encoding)
+    relay.add(at + 5, stream, Kind.RESPONSE, encode_payload(head))
+    for read in _compressed(reads, encoding):
+        at += 15
+        relay.data(at, stream, read)
+    relay.end(at + 1, stream)
+    relay.flush()
+    live.advance(at + 20)
+    return at
+
+
+def _compressed(reads: list[bytes], encoding: str) -> Iterator[bytes]:
+    if not encoding:
+        yield from reads
+    elif encoding == "gzip":
+        yield from map(gzip.compress, reads)
+    elif encoding == "br":
+        compressor = brotli.Compressor()
+        for read in reads:
+            yield compressor.process(read) + compressor.flush()
+        yield compressor.finish()
+    else:
+        stream = zstandard.ZstdCompressor().compressobj()
+        for read in reads:
+            yield stream.compress(read) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+
+
+def _event(document: dict[str, Any], name: str = "") -> bytes:
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(document)}\n\n".encode()
+
+
+def _chat(delta: dict[str, Any], **more: Any) -> bytes:
+    return _event({"id": "chatcmpl-7", "model": "m", "choices": [{"index": 0, "delta": delta}], **more})
+
+
+def _secret_answers() -> Iterator[tuple[str, list[bytes]]]:
+    """Streams with texts, reasoning, tool calls and errors."""
+    call = {"index": 0, "id": "call-1", "function": {"name": SECRET, "arguments": f'{{"q": "{ANSWER}"}}'}}
+    yield (
+        PATHS["chat"],
+        [
+            _chat({"role": "assistant", "content": ""}),
+            _chat({"reasoning_content": ANSWER}),
+            *[_chat({"content": f"{ANSWER}{n}"}) for n in range(5)],
+            _chat({"tool_calls": [call]}),
+            _chat({"content": ANSWER}) + _chat({"content": ANSWER}),
+            _chat({"content": ANSWER}, usage={"prompt_tokens": 300, "completion_tokens": 12}),
+            _event({"error": {"type": "InternalError", "message": f"cannot {SECRET}", "code": 500}}),
+            DONE,
+        ],
+    )
+    yield (
+        PATHS["completions"],
+        [_event({"id": "cmpl-1", "model": "m", "choices": [{"index": n % 2, "text": ANSWER}]}) for n in range(8)],
+    )
+    yield (
+        PATHS["responses"],
+        [
+            _event({"type": "response.output_text.delta", "delta": ANSWER}, "response.output_text.delta"),
+            _event({"type": "response.function_call_arguments.delta", "delta": ANSWER}),
+            _event({"type": "response.failed", "response": {"error": {"code": "server_error", "message": SECRET}}}),
+        ],
+    )
+    yield (
+        PATHS["messages"],
+        [
+            _event({"type": "message_start", "message": {"id": "msg-1", "model": "m", "usage": {"input_tokens": 9}}}),
+            _event({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": ANSWER}}),
+            _event({"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": ANSWER}}),
+            _event({"type": "error", "error": {"type": "overloaded_error", "message": SECRET}}),
+        ],
+    )
+
+
+def _whole_answers(live: Live, at: float) -> float:
+    """JSON answers, good and bad, and what is no answer of a model at all."""
+    relay = live.relay
+    choice = {"index": 0, "message": {"content": ANSWER}, "finish_reason": "stop"}
+    good = {"id": "x", "model": "m", "choices": [choice], "usage": {"prompt_tokens": 20, "completion_tokens": 3}}
+    bad = {"error": {"message": f"bad {SECRET}", "type": "BadRequestError"}}
+    for path in (*PATHS.values(), "/v1/embeddings", f"/files/{SECRET}", f"/{SECRET}/v1/chat/completions"):
+        for status, document in ((200, good), (400, bad), (500, bad), (200, bad)):
+            at += 30
+            stream = _ask(relay, at, path, int(at), stream=False)
+            relay.response(at + 5, stream, status, f"application/json; {SECRET}")
+            relay.data(at + 20, stream, json.dumps(document).encode())
+            relay.end(at + 21, stream, status=status)
+        relay.flush()
+        live.advance(at + 25)
+    stream = relay.request(at + 30, {"messages": PROMPT})
+    relay.end(at + 31, stream, Finish.UPSTREAM_UNREACHABLE, 502)
+    relay.add(at + 32, stream + 1000, Kind.REQUEST, encode_payload(RequestHead("POST", CHAT, resumed=True)))
+    relay.response(at + 33, stream + 1000)
+    relay.data(at + 40, stream + 1000, _chat({"content": ANSWER}))
+    relay.flush()
+    live.advance(at + 50)
+    return at + 50
+
+
+def _broken(live: Live, at: float) -> None:
+    """Pieces, lost packets, unreadable records, a client that blocks, a relay that dies in the middle."""
+    relay = live.relay
+    streams = [_ask(relay, at, PATHS["chat"], n) for n in range(4)]
+    for stream in streams:
+        relay.response(at + 2, stream)
+        relay.data(at + 3, stream, _chat({"content": ANSWER}))
+    relay.add(at + 4, streams[0], Kind.BLOCKED)
+    relay.add(at + 5, streams[1], Kind.DATA_PART, _chat({"content": ANSWER})[:20])
+    relay.data(at + 5, streams[1], _chat({"content": ANSWER})[20:])
+    relay.add(at + 6, streams[0], Kind.UNBLOCKED)
+    relay.add(at + 7, 0, Kind.LATE, (30_000_000).to_bytes(8, "little"))
+    relay.add(at + 8, streams[3], Kind.RESPONSE, SECRET.encode())
+    relay.flush()
+    live.advance(at + 20)
+    relay.data(at + 30, streams[1], _chat({"content": ANSWER}))
+    relay.flush(lose=True)
+    relay.data(at + 40, streams[1], _chat({"content": ANSWER}))
+    relay.data(at + 41, streams[2], b"data: " + SECRET.encode() + b"\n\n")
+    relay.data(at + 42, streams[2], _chat({"content": ANSWER}, usage={"prompt_tokens": 77, "completion_tokens": 2}))
+    relay.flush()
+    live.observer.take_packet(SECRET.encode())
+    live.advance(at + 60)
+    again = Relay(live, epoch=2)  # type: ignore[arg-type]
+    stream = _ask(again, at + 70, PATHS["messages"], 5)
+    again.add(at + 80, stream, Kind.END, encode_payload(End(Finish.CLIENT_CLOSED, 0)))
+    again.flush()
+    live.advance(at + 90)
+    assert ns(live.now_ms) > ns(at)

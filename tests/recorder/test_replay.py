@@ -1,0 +1,76 @@
+"""A recording gives the figures that the observer had then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.recorder.scenes import SECRET, every_shape, freeze
+from tests.recorder.stage import Live, incidents, page, played
+
+SCENES = [freeze, every_shape]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("texts", [False, True])
+def test_metrics_and_incidents_are_the_same(scene: Callable[[Live], None], texts: bool, tmp_path: Path) -> None:
+    live = Live(tmp_path, texts=texts)
+    scene(live)
+    live.close()
+    again = played(live.path)
+    assert page(again) == page(live.observer)
+    assert incidents(again) == incidents(live.observer)
+    assert again.state()["streams"] == live.observer.state()["streams"]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_recording_changes_nothing(scene: Callable[[Live], None], tmp_path: Path) -> None:
+    live, plain = Live(tmp_path), Live(tmp_path, plain=True)
+    scene(live)
+    scene(plain)
+    assert page(live.observer) == page(plain.observer)
+    assert incidents(live.observer) == incidents(plain.observer)
+
+
+def test_the_scene_is_what_it_is_meant_to_be(tmp_path: Path) -> None:
+    live = Live(tmp_path)
+    freeze(live)
+    (incident,) = incidents(live.observer)
+    assert (incident["cause"], incident["victims"]) == ("prefill", 6)
+    assert [culprit["request_id"] for culprit in incident["culprits"]] == ["the-culprit"]
+
+
+def test_texts_are_in_the_file_only_when_asked_for(tmp_path: Path) -> None:
+    live = Live(tmp_path, texts=True)
+    every_shape(live)
+    live.close()
+    assert _holds_text(live.path)
+
+
+def test_no_prompt_no_answer_and_no_secret_is_in_the_file(tmp_path: Path) -> None:
+    live = Live(tmp_path)
+    every_shape(live)
+    live.close()
+    assert any(SECRET.encode() in packet for packet in live.packets)
+    assert not _holds_text(live.path)
+
+
+def _holds_text(path: Path) -> bool:
+    """Whether a text of the scenes, or a part of it, is in the file once it is taken out of its compression."""
+    data = b"".join(unpacked(path))
+    return any(word in data for word in (SECRET.encode(), b"Xyzzy", b"Geheim", b"merger", b"whatnan", b"what nan"))
+
+
+def unpacked(path: Path) -> list[bytes]:
+    import zstandard
+
+    data, chunks = path.read_bytes(), []
+    header = int.from_bytes(data[10:14], "little")
+    position = 14 + header
+    chunks.append(data[:position])
+    while position < len(data):
+        length = int.from_bytes(data[position : position + 4], "little")
+        chunks.append(zstandard.decompress(data[position + 4 : position + 4 + length]))
+        position += 4 + length
+    return chunks

@@ -96,7 +96,8 @@ async def measure(
     for settings in measurement.probes():
 
         def tell(progress: Progress, inject: int = settings.inject) -> None:
-            say(f"probe with {inject}: {progress.text}")
+            if not progress.passing:
+                say(f"probe with {inject}: {progress.text}")
 
         result = await run_probe(target, settings, tell)
         if result.problem:

@@ -127,10 +127,17 @@ class Server:
         return f": {line}" if line else "; it said nothing"
 
     async def _stop(self) -> None:
+        if not _lives(self.pid):
+            return  # not even to be signalled: its number may be another's by now
         _signal_group(self.pid, signal.SIGTERM)
-        if not await _gone_within(self.pid, self._stop_seconds):
+        try:
+            if await _gone_within(self.pid, self._stop_seconds):
+                return
+        except asyncio.CancelledError:
             _signal_group(self.pid, signal.SIGKILL)
-            await _gone_within(self.pid, _KILLED_WITHIN_SECONDS)
+            raise
+        _signal_group(self.pid, signal.SIGKILL)
+        await _gone_within(self.pid, _KILLED_WITHIN_SECONDS)
 
     async def _read(self) -> None:
         assert self._process is not None
@@ -183,13 +190,14 @@ async def _gone_within(group: int, seconds: float) -> bool:
 
 
 def _lives(group: int) -> bool:
-    """Whether a process of the group still runs. Ended ones that nobody has collected yet do not count."""
+    """Whether a process of the group, and of the session that we began with it, still runs. Ended ones that nobody has
+    collected yet do not count."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, _, process_group = stat.read_text().rpartition(")")[2].split()[:3]
+            state, _, process_group, session = stat.read_text().rpartition(")")[2].split()[:4]
         except (OSError, ValueError):
             continue
-        if int(process_group) == group and state not in ("Z", "X"):
+        if process_group == session == str(group) and state not in ("Z", "X"):
             return True
     return False
 

@@ -99,11 +99,14 @@ class Sweep:
         self._store.write()
         return True
 
+    def _any_measured(self) -> bool:
+        return any(row.failure is None for row in self._store.results.settings)
+
     def _tell(self, number: int, label: str, text: str) -> None:
         self._say(f"[{number}/{len(self._settings.settings)}] {label}: {text}")
 
     async def _row(self, number: int, setting: Setting, label: str) -> Outcome:
-        """Never fails for what a server does: that is what the row then says."""
+        """Never fails for what a server does: that is what the row then says. Raises ConfigError."""
 
         def tell(text: str) -> None:
             self._tell(number, label, text)
@@ -111,9 +114,9 @@ class Sweep:
         outcome = Outcome(flags=without_secrets(setting.flags), label=label)
         try:
             outcome = await self._with_server(number, setting, outcome, tell)
-        except ConfigError:
-            raise
         except PrefillwatchError as error:
+            if isinstance(error, ConfigError) and not self._any_measured():
+                raise  # it would be the same with every other setting
             failure = " ".join(str(error).split())
             tell(f"FAILED: {failure}")
             return msgspec.structs.replace(outcome, failure=failure)

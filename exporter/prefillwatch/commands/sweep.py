@@ -1,0 +1,269 @@
+"""``prefillwatch sweep``: the same measurement on one server started with several settings, and what each costs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from prefillwatch.errors import ConfigError
+from prefillwatch.lab.arrivals import read_arrivals
+from prefillwatch.lab.charts.drawing import require_charts
+from prefillwatch.lab.probe.settings import ProbeSettings
+from prefillwatch.lab.sweep.choice import Slo
+from prefillwatch.lab.sweep.figures import MixFigures, ProbeFigures
+from prefillwatch.lab.sweep.grid import grid
+from prefillwatch.lab.sweep.measure import Measurement, Say, bound, measure
+from prefillwatch.lab.sweep.mix import MixSettings
+from prefillwatch.lab.sweep.page import page
+from prefillwatch.lab.sweep.plan import plan_lines
+from prefillwatch.lab.sweep.redaction import without_secrets
+from prefillwatch.lab.sweep.store import Results, Store, open_store
+from prefillwatch.lab.sweep.sweep import Sweep, SweepSettings, row_label
+from prefillwatch.lab.sweep.text import report
+from prefillwatch.lab.target import Target
+from prefillwatch.settings.quantities import parse_duration
+
+INTERRUPTED: Final = 130
+_FILE: Final = click.Path(path_type=Path, dir_okay=False)
+
+
+def _seconds(ctx: click.Context, option: click.Parameter, text: str | None) -> float | None:  # noqa: ARG001 (click's signature)
+    try:
+        return parse_duration(text) if text is not None else None
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:  # noqa: ARG001
+    try:
+        counts = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        counts = (-1,)
+    if min(counts) < 0 or (0 in counts and len(counts) > 1) or max(counts) > 512:
+        raise click.BadParameter(f"{text!r} is no list of numbers of prompts; write 12 or 3,12, or 0 for no probe")
+    return () if counts == (0,) else counts
+
+
+@click.command(context_settings={"allow_interspersed_args": False})  # the command's options are its own
+@click.option(
+    "--vary",
+    multiple=True,
+    metavar="FLAG=V[,V…]",
+    help="A flag of the server and its values; on and off for a switch, default to leave it out. Several are combined.",
+)
+@click.option("--setting", "whole", multiple=True, metavar="'FLAGS'", help="One more setting, as flags of the server.")
+@click.option("--victims", type=click.IntRange(1, 512), default=6, show_default=True, help="The probe's streams.")
+@click.option(
+    "--inject",
+    "injects",
+    default="12",
+    show_default=True,
+    callback=_counts,
+    metavar="M[,M…]",
+    help="The probe's long prompts at once; a probe for each number; 0: no probe.",
+)
+@click.option("--prompt-tokens", type=click.IntRange(1), default=6000, show_default=True, help="Their length.")
+@click.option(
+    "--repeats", type=click.IntRange(1, 100), default=1, show_default=True, help="So many runs of each probe."
+)
+@click.option("--warmup", default="3s", show_default=True, callback=_seconds, metavar="DURATION", help="Streams alone.")
+@click.option(
+    "--recovery", default="4s", show_default=True, callback=_seconds, metavar="DURATION", help="Streams alone again."
+)
+@click.option(
+    "--mix", default="60s", show_default=True, callback=_seconds, metavar="DURATION", help="Length of the mix; 0: none."
+)
+@click.option("--readers", type=click.IntRange(1, 256), default=4, show_default=True, help="The mix's steady streams.")
+@click.option(
+    "--mix-rate",
+    type=click.FloatRange(0.01, 1000),
+    default=1.0,
+    show_default=True,
+    metavar="X",
+    help="So many times 30 chats, 6 questions and 6 documents a minute.",
+)
+@click.option(
+    "--arrivals", type=_FILE, metavar="FILE", help="Arrivals of recorded traffic (JSONL or CSV) instead of that mix."
+)
+@click.option(
+    "--slo-itl-p99", callback=_seconds, metavar="DURATION", help="Promised gap between tokens: name the setting for it."
+)
+@click.option("--slo-ttft", callback=_seconds, metavar="DURATION", help="Promised first token, as p99 of the mix.")
+@click.option(
+    "--slo-over",
+    type=click.Choice(["window", "overall", "mix"]),
+    default="window",
+    show_default=True,
+    help="Whose gaps were promised: the probe's injection window, all of the probe, or the mix.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=_FILE,
+    default="sweep.json",
+    show_default=True,
+    metavar="FILE",
+    help="Results, written after every setting; the same command goes on where it ended.",
+)
+@click.option("--overwrite", is_flag=True, help="Begin anew although there are results.")
+@click.option("--html", "html_file", type=_FILE, metavar="FILE", help="A page with charts.")
+@click.option("--plan", "only_plan", is_flag=True, help="Say what would be done and what it may cost, and end.")
+@click.option(
+    "--start-limit", default="15m", show_default=True, callback=_seconds, metavar="DURATION", help="To be up."
+)
+@click.option(
+    "--stop-limit", default="30s", show_default=True, callback=_seconds, metavar="DURATION", help="To be gone."
+)
+@click.option(
+    "--server-logs", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the servers' output."
+)
+@click.option("--upstream", metavar="URL", help="Where the command's server answers, if that cannot be told from it.")
+@click.option("--model", metavar="NAME", help="Which of its models. [the first it lists]")
+@click.option(
+    "--api-key",
+    envvar=["PREFILLWATCH_API_KEY", "VLLM_API_KEY"],
+    show_envvar=True,
+    metavar="KEY",
+    help="The server's key, if not in the command.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=2_000_000,
+    show_default=True,
+    help="A probe sends no more than this.",
+)
+@click.option(
+    "--max-time", default="15m", show_default=True, callback=_seconds, metavar="DURATION", help="A probe's end."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another mix.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…", required=True)
+def sweep(
+    command: tuple[str, ...],
+    json_file: Path,
+    html_file: Path | None,
+    overwrite: bool,
+    only_plan: bool,
+    **options: Any,
+) -> None:
+    """Start a server once with each setting, measure it, and map what smooth streams cost.
+
+    \b
+    The usual settings:   prefillwatch sweep --html sweep.html -- vllm serve MODEL
+    Some of your own:     prefillwatch sweep --vary max-num-batched-tokens=512,2048 \\
+                            --setting=--no-enable-chunked-prefill -- vllm serve MODEL
+    For a promise:        prefillwatch sweep --slo-itl-p99 200ms -- vllm serve MODEL
+
+    Each server gets a free loopback port and the flags of its setting at the end of the command; where they belong
+    elsewhere, write {port} and {flags}. On each: long prompts into steady streams as in probe, then a mix of chats,
+    questions and documents. Ctrl-C stops the server at hand and reports what was measured before.
+    """
+    settings = _settings(command, options)
+    measurement = _measurement(options)
+    each = bound(measurement)
+    slo = Slo(options["slo_itl_p99"], options["slo_ttft"], options["slo_over"])
+    for setting in settings.settings:
+        settings.prepared(setting)
+    for file in (json_file, html_file):
+        _check_writable(file)
+    if html_file:
+        require_charts()
+    labels = [row_label(setting) for setting in settings.settings]
+    shown = without_secrets(command)
+    made = measurement.made_with()
+    store = open_store(json_file, shown, made, labels, now=time.time(), overwrite=overwrite)
+    _say("\n".join(plan_lines(settings, measurement, each, store.resumed)))
+    if only_plan:
+        return
+    if settings.logs is not None:
+        settings.logs.mkdir(parents=True, exist_ok=True)
+    complete = asyncio.run(_sweep(settings, measurement, store))
+    _report(store.results, slo, json_file, html_file)
+    sys.exit(_exit_code(store.results, complete))
+
+
+def _settings(command: tuple[str, ...], options: dict[str, Any]) -> SweepSettings:
+    return SweepSettings(
+        command=command,
+        settings=grid(options["vary"], options["whole"]),
+        upstream=options["upstream"],
+        model=options["model"],
+        api_key=options["api_key"],
+        start_limit_seconds=options["start_limit"],
+        stop_limit_seconds=options["stop_limit"],
+        logs=options["server_logs"],
+    )
+
+
+def _measurement(options: dict[str, Any]) -> Measurement:
+    arrivals: Path | None = options["arrivals"]
+    probe = ProbeSettings(
+        victims=options["victims"],
+        inject=max(options["injects"], default=1),
+        prompt_tokens=(options["prompt_tokens"],),
+        repeats=options["repeats"],
+        warmup_seconds=options["warmup"],
+        recovery_seconds=options["recovery"],
+        max_tokens=options["max_tokens"],
+        max_seconds=options["max_time"],
+    )
+    mix = MixSettings(
+        seconds=options["mix"], readers=options["readers"], rate=options["mix_rate"], seed=options["seed"]
+    )
+    return Measurement(
+        probe=probe,
+        injects=options["injects"],
+        mix=mix,
+        arrivals=read_arrivals(arrivals) if arrivals else None,
+        arrivals_digest=hashlib.sha256(arrivals.read_bytes()).hexdigest()[:16] if arrivals else "",
+    )
+
+
+async def _sweep(settings: SweepSettings, measurement: Measurement, store: Store) -> bool:
+    """Whether it came to its end."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        stop.set()
+        _say("stopping the server; once more kills it")
+        loop.remove_signal_handler(signal.SIGINT)  # the next one is not to be reasoned with
+
+    async def on_server(target: Target, say: Say) -> tuple[tuple[ProbeFigures, ...], MixFigures | None]:
+        return await measure(target, measurement, say)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, end)
+    return await Sweep(settings, on_server, bound(measurement), store, _say, stop).run()
+
+
+def _report(results: Results, slo: Slo, json_file: Path, html_file: Path | None) -> None:
+    _say("")
+    click.echo(report(results, slo))
+    if html_file:
+        html_file.write_text(page(results, slo))
+    pages = f", {html_file}" if html_file else ""
+    _say(f"\nwritten: {json_file}{pages}")
+
+
+def _exit_code(results: Results, complete: bool) -> int:
+    if not complete:
+        return INTERRUPTED
+    return 0 if any(row.failure is None for row in results.settings) else 1
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _check_writable(file: Path | None) -> None:
+    if file is not None and not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigError(f"{file} cannot be written; choose a file in a folder that exists and may be written to")

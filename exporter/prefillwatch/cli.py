@@ -17,7 +17,10 @@ _COMMANDS: Final = {
     "run": ("prefillwatch.commands.serve:run", "Start 'vllm serve …' (or another server) and stand in front of it."),
     "demo": ("prefillwatch.commands.lab:demo", "Simulated vLLM, sidecar and traffic together; no GPU needed."),
     "sim": ("prefillwatch.commands.lab:sim", "A simulated vLLM server alone."),
+    "probe": ("prefillwatch.commands.probe:probe", "Freeze a server on purpose: long prompts into steady streams."),
+    "sweep": ("prefillwatch.commands.sweep:sweep", "Start a server with several settings and say what each costs."),
     "check": ("prefillwatch.commands.check:check", "Validate the settings, reach upstream, name what is missing."),
+    "doctor": ("prefillwatch.commands.doctor:doctor", "Say in words which symptoms a running server shows, and why."),
     "assets": (
         "prefillwatch.commands.assets:assets",
         "Write dashboards, alert rules and deployment files to a folder.",

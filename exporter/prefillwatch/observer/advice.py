@@ -45,6 +45,7 @@ def advice_now(ledger: Ledger, names: ModelNames) -> dict[str, Any]:
         found[names.labels[number]] = {
             "words": advice.words,
             "advised_max_batched_tokens": advice.tokens,
+            "chunked": ledger.timeline.engine.chunked,
             "target_gap_seconds": ledger.settings.slo.itl_seconds,
             "longest_prompt_tokens": advice.prompt_tokens or None,
             "ttft_now_seconds": advice.ttft_now_s,

@@ -1,0 +1,132 @@
+"""``prefillwatch doctor``: which symptoms of prefill interference does a running server show?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+import click
+import msgspec
+
+from prefillwatch.commands.watching import Access, Watcher, address_of
+from prefillwatch.doctor.examine import Report, examine
+from prefillwatch.doctor.look import Look
+from prefillwatch.doctor.render import render
+from prefillwatch.settings.quantities import parse_duration
+from prefillwatch.settings.values import LOGIN_FILE, SECRET_FILE, Kind
+
+LONGEST_WATCH_S: Final = 3600.0
+_WIDEST: Final = 120
+
+
+class _Read(click.ParamType[Any]):
+    """An option whose text is read by a function that raises ValueError."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.name = kind.metavar
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._kind.read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _watch_time(value: Any) -> float:
+    seconds = parse_duration(str(value))
+    if seconds > LONGEST_WATCH_S:
+        raise ValueError(f"{value} is long; use an hour or less, and alert rules for what takes longer")
+    return seconds
+
+
+@click.command(no_args_is_help=True)
+@click.argument("url")
+@click.option(
+    "--watch",
+    "watch_s",
+    type=_Read(Kind(_watch_time, "DURATION")),
+    default="10s",
+    show_default=True,
+    help="Watch so long. 0: look once, at totals since the server's start.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    help="Write the findings as JSON to this file as well; - for standard output.",
+)
+@click.option("--bearer-token-file", "token", type=_Read(SECRET_FILE), help="Send the token in this file.")
+@click.option("--basic-auth-file", "login", type=_Read(LOGIN_FILE), help="Send the USER:PASSWORD in this file.")
+@click.option("--ca", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Trust this CA (PEM).")
+@click.option("--insecure", is_flag=True, help="Do not verify the server's certificate.")
+def doctor(
+    url: str, watch_s: float, json_file: str | None, token: str, login: str, ca: str | None, insecure: bool
+) -> None:
+    """Look at a running prefillwatch, or at a bare vLLM, SGLang or llama.cpp, and say which symptoms of prefill
+    interference it shows, with the numbers behind each, and what cannot be known from there.
+
+    URL is prefillwatch's admin address, or the server's own; without a path, /metrics is read.
+
+    The exit code is 0 when nothing is seen (or nothing can be told), 1 when a symptom or a fault of the measurement is
+    seen, and 2 when the server cannot be read.
+    """
+    access = Access(token or "", login or "", ca or "", insecure)
+    address = address_of(url)
+    with _json_target(json_file) as target:
+        report = examine(asyncio.run(_watch(Watcher(address, access), watch_s)))
+        if json_file != "-":
+            _show(report, address.shown)
+        if target is not None:
+            target.write(msgspec.json.format(msgspec.json.encode({"url": address.shown, **report.document()})) + b"\n")
+    sys.exit(report.exit_code)
+
+
+async def _watch(watcher: Watcher, seconds: float) -> Look:
+    """Ctrl-C ends the watch early, and what was seen so far is told all the same."""
+    enough = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, enough.set)
+    return await watcher.watch(seconds, enough, _tell_progress if sys.stderr.isatty() else None)
+
+
+def _tell_progress(left_s: float) -> None:
+    text = f"watching, {left_s:.0f} s left (Ctrl-C: tell at once)" if left_s > 0 else ""
+    click.echo(f"\r{text:<60}" + ("" if text else "\r"), nl=False, err=True)
+
+
+@contextlib.contextmanager
+def _json_target(name: str | None) -> Iterator[IO[bytes] | None]:
+    """Opened before the watch, so that one need not wait for it to learn that the file cannot be written."""
+    if name is None:
+        yield None
+    elif name == "-":
+        yield sys.stdout.buffer
+    else:
+        try:
+            target: IO[bytes] = Path(name).expanduser().open("wb")
+        except OSError as error:
+            raise click.UsageError(f"cannot write {name!r}: {error.strerror}") from None
+        with target:
+            yield target
+
+
+def _show(report: Report, url: str) -> None:
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
+
+    def paint(text: str, colour: str) -> str:
+        if not coloured:
+            return text
+        return click.style(text, bold=True) if colour == "bold" else click.style(text, fg=colour, bold=True)
+
+    for line in render(report, url, paint, width):
+        click.echo(line)

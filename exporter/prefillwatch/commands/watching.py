@@ -1,0 +1,201 @@
+"""Reads a server's metrics page for a while: the first and the last page whole, the gauges of those in between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from prefillwatch.doctor.figures import Moment
+from prefillwatch.doctor.look import Look, read_advice, read_incidents, read_time
+from prefillwatch.doctor.page import OURS, Page
+from prefillwatch.doctor.readers import moment_of
+from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
+from prefillwatch.engine.kinds import PageError
+from prefillwatch.engine.poller import LARGEST_PAGE
+from prefillwatch.errors import PrefillwatchError
+
+EVERY_S: Final = 1.0
+_MOST_JSON: Final = 16 << 20
+_MOST_INCIDENTS: Final = 1000
+
+
+class DoctorError(PrefillwatchError):
+    """The server cannot be read."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Credentials and trust; empty: none, and the system's."""
+
+    bearer_token: str = ""
+    basic_auth: str = ""  # USER:PASSWORD
+    ca_file: str = ""
+    insecure: bool = False
+
+    def __repr__(self) -> str:
+        return "Access(…)"  # never a secret in a traceback
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """``origin`` may carry a login; ``shown`` does not. ``api`` is what `/api/…` comes after."""
+
+    origin: str
+    path: str
+    shown: str
+
+    @property
+    def api(self) -> str:
+        return self.path.partition("?")[0].removesuffix("/metrics")
+
+
+def address_of(url: str) -> Address:
+    """Where the metrics page is. Raises DoctorError for what is no HTTP address."""
+    text = url.strip()
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    try:
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if parts.scheme not in ("http", "https") or not host:
+        raise DoctorError(
+            f"{_without_login(text)!r} is no address of a server; write for example http://127.0.0.1:9843 "
+            "(prefillwatch's admin address) or http://127.0.0.1:8000 (vLLM)"
+        )
+    path = parts.path if parts.path not in ("", "/") else "/metrics"
+    path += f"?{parts.query}" if parts.query else ""
+    place = parts.netloc.rpartition("@")[2]
+    return Address(f"{parts.scheme}://{parts.netloc}", path, f"{parts.scheme}://{place}{path}")
+
+
+def _without_login(text: str) -> str:
+    scheme, _, rest = text.rpartition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if scheme else rest.rpartition("@")[2]
+
+
+class Watcher:
+    """Asks one server. Times are those of the monotonic clock."""
+
+    def __init__(self, address: Address, access: Access, timeout_s: float = 10.0, every_s: float = EVERY_S) -> None:
+        self._address = address
+        self._every_s = every_s
+        self._moments: list[Moment] = []
+        try:
+            self._fetcher = Fetcher(
+                _with_login(address.origin, access.basic_auth),
+                timeout_s=timeout_s,
+                api_key=access.bearer_token,
+                ca_file=access.ca_file,
+                insecure=access.insecure,
+            )
+        except httpx.InvalidURL as error:
+            raise DoctorError(f"{address.shown!r} is no address of a server: {error}") from None
+        except OSError as error:  # ssl.SSLError is one
+            raise DoctorError(
+                f"cannot use {access.ca_file!r} as a CA: {error}; it must hold certificates (PEM)"
+            ) from None
+
+    async def watch(
+        self, seconds: float, enough: asyncio.Event, progress: Callable[[float], None] | None = None
+    ) -> Look:
+        """Read until the time is up or somebody has seen enough. Raises DoctorError when nothing can be read."""
+        try:
+            return await self._watch(seconds, enough, progress)
+        finally:
+            await self._fetcher.close()
+
+    async def _watch(self, seconds: float, enough: asyncio.Event, progress: Callable[[float], None] | None) -> Look:
+        first, started = await self._page(), time.monotonic()
+        since = read_time(await self._json("/api/state")) if first.namespace == OURS else None
+        self._moments.append(moment_of(first))
+        last, lost, until = first, "", started
+        while not lost and until - started < seconds and not enough.is_set():
+            await _pause(min(self._every_s, seconds - (until - started)), enough)
+            try:
+                last = await self._page()
+            except DoctorError as error:
+                lost = str(error)
+            else:
+                self._moments.append(moment_of(last))
+                until = time.monotonic()
+            if progress is not None:
+                progress(max(seconds - (time.monotonic() - started), 0.0))
+        if progress is not None:
+            progress(0.0)
+        return await self._told(first, last, until - started, since, lost)
+
+    async def _told(self, first: Page, last: Page, seconds: float, since: float | None, lost: str) -> Look:
+        is_ours = last.namespace == OURS
+        state = await self._json("/api/state") if is_ours else b""
+        incidents = await self._json(f"/api/incidents?limit={_MOST_INCIDENTS}") if is_ours else b""
+        watched = last is not first
+        return Look(
+            last,
+            first if watched else None,
+            seconds if watched else 0.0,
+            tuple(self._moments),
+            read_incidents(incidents, since if watched else None),
+            read_advice(state),
+            lost,
+        )
+
+    async def _page(self) -> Page:
+        shown = self._address.shown
+        try:
+            answer = await self._fetcher.get(self._address.path, limit=LARGEST_PAGE)
+        except FetchError as error:
+            raise DoctorError(f"no answer from {shown} ({error}); is the server up, and there?") from None
+        if answer.status != 200:
+            raise DoctorError(_refused(shown, answer))
+        try:
+            return await asyncio.to_thread(Page, answer.body)
+        except PageError as error:
+            raise DoctorError(f"{shown}: {error}{_beginning(answer.body)}; {_WHERE}") from None
+
+    async def _json(self, path: str) -> bytes:
+        """Empty where it cannot be had: a page alone says a lot."""
+        with contextlib.suppress(FetchError):
+            answer = await self._fetcher.get(self._address.api + path, limit=_MOST_JSON)
+            if answer.status == 200:
+                return answer.body
+        return b""
+
+
+_WHERE: Final = (
+    "name prefillwatch's admin address, or the server's own; SGLang tells metrics with --enable-metrics, llama.cpp "
+    "with --metrics"
+)
+
+
+def _refused(shown: str, answer: Answer) -> str:
+    if answer.status in (401, 403):
+        return f"{shown} wants credentials ({answer.status}); give --bearer-token-file or --basic-auth-file"
+    return f"{shown} answers {answer.status}; {_WHERE}"
+
+
+def _beginning(body: bytes) -> str:
+    """How it begins, so that one sees what it is."""
+    text = " ".join(body[:200].decode(errors="replace").split())[:40]
+    return f" (it begins with {text!r})" if text and not text.startswith("#") else ""
+
+
+async def _pause(seconds: float, enough: asyncio.Event) -> None:
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(enough.wait(), seconds)
+
+
+def _with_login(origin: str, login: str) -> str:
+    if not login:
+        return origin
+    scheme, _, place = origin.partition("://")
+    user, _, password = login.partition(":")
+    return f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{place.rpartition('@')[2]}"

@@ -1,0 +1,177 @@
+"""What the doctor judges by, whichever server it comes from. What a server does not tell is None.
+
+Times are seconds, lengths tokens. Everything is of the time watched unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from prefillwatch.doctor.histogram import Histogram
+
+#: Key of gaps during which no other prompt was in service, or of steps that carried none.
+CLEAR = "none"
+#: Key where sizes of prompts are not told apart.
+ANY_SIZE = ""
+
+
+def size_order(size: str) -> tuple[int, int]:
+    """Sorts names of sizes such as ``none``, ``512-2k`` and ``8k+``; what is no size comes last."""
+    if size in (CLEAR, ANY_SIZE):
+        return 0, 0
+    lower = size.split("-")[0].rstrip("+")
+    digits = lower.removesuffix("k")
+    return (1, int(digits) * (1024 if lower.endswith("k") else 1)) if digits.isdigit() else (2, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One look at gauges. ``decoding`` and ``in_prefill`` are as the sidecar counts them, ``running`` and ``waiting``
+    as the engine does."""
+
+    decoding: int | None = None
+    in_prefill: int | None = None
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None  # of the fullest engine, 0 to 1
+    open_gap: float | None = None
+    frozen: int | None = None
+    oldest_wait: float | None = None
+
+    @property
+    def streams(self) -> int | None:
+        return self.decoding if self.decoding is not None else self.running
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """``seconds`` lost beyond what the streams are used to, summed over streams."""
+
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Time at one level of concurrency, and what came out of it."""
+
+    seconds: float
+    tokens: float
+    requests: float
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """``share`` of the stall seconds of its incident, 0 to 1."""
+
+    prompt_tokens: int
+    share: float
+    request_id: str = ""
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """As `/api/incidents` tells it."""
+
+    kind: str  # freeze or wait
+    cause: str
+    victims: int
+    worst_gap: float
+    baseline_gap: float | None
+    culprits: tuple[Culprit, ...]
+    ongoing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What the sidecar advises for a model, as `/api/state` tells it."""
+
+    model: str
+    words: str
+    max_batched_tokens: int | None
+    chunked: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How well a sidecar sees."""
+
+    up: bool | None
+    scrape_success: bool | None
+    scrape_failures: Mapping[str, float]  # by reason
+    kv_signal: bool | None
+    tap_packets: float
+    tap_dropped: float
+    lag: Histogram | None
+    usage_told: bool | None  # since its start; None: no finished request yet
+    plugin_steps: float | None
+    upstream_restarts: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The same before the watch began, since the server's start."""
+
+    gaps: Histogram | None
+    first_tokens: Mapping[str, Histogram]
+    levels: Mapping[str, Level]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """``seconds`` is how long was watched; None: since the server's start."""
+
+    server: str  # prefillwatch, vllm, sglang …
+    engine: str = ""  # behind a sidecar: the kind of server, where it is known
+    seconds: float | None = None
+    restarted: bool = False
+    moments: tuple[Moment, ...] = ()
+    before: Comparison | None = None
+
+    gaps: Histogram | None = None
+    longest_gap: float | None = None  # exact, and of a little longer than was watched
+    gaps_beside: Mapping[str, Histogram] | None = None  # by the largest other prompt in service, or the step's tokens
+    by_step: bool = False  # what gaps_beside is by: prefill tokens in the engine's step, not prompts in service
+    stalls: Mapping[str, Stalls] | None = None  # by cause
+    incidents: tuple[Incident, ...] = ()
+    advice: tuple[Advice, ...] = ()
+
+    first_tokens: Mapping[str, Histogram] = field(default_factory=dict)  # by prompt size
+    queue: Mapping[str, Histogram] = field(default_factory=dict)
+    prefill: Mapping[str, Histogram] = field(default_factory=dict)
+    prompts: Histogram | None = None
+    longest_prompt: int | None = None
+    step_tokens: Histogram | None = None  # tokens per engine step, prompts and answers together
+    steps_beside: Mapping[str, Histogram] = field(default_factory=dict)  # step times by prefill tokens in them
+
+    levels: Mapping[str, Level] | None = None  # by concurrency
+    finished: float | None = None
+    generated: float | None = None
+    preemptions: float | None = None
+    kv_capacity: float | None = None
+    kv_free: float | None = None
+    trust: Trust | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        return self.trust is not None
+
+    @property
+    def gap_count(self) -> int:
+        return self.gaps.count if self.gaps else 0
+
+    def stalled(self, cause: str) -> Stalls:
+        """Of one cause; none where there was none."""
+        return (self.stalls or {}).get(cause, Stalls(0, 0.0))
+
+    def highest(self, of: str) -> float | None:
+        """The highest value that a gauge of `Moment` had."""
+        values = [getattr(moment, of) for moment in self.moments]
+        return max((value for value in values if value is not None), default=None)
+
+    def most_streams(self) -> int | None:
+        """How many streams there were at once, at the most."""
+        at_once = self.highest("streams")
+        return None if at_once is None else int(at_once)

@@ -1,0 +1,342 @@
+"""Streams that pause: beside long prompts, and for other reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from prefillwatch.doctor import thresholds as limits
+from prefillwatch.doctor import wording
+from prefillwatch.doctor.figures import CLEAR, Culprit, Figures, Incident, Stalls, size_order
+from prefillwatch.doctor.finding import Finding, Number, Seen, Sort
+from prefillwatch.doctor.histogram import Estimate, Histogram, together
+from prefillwatch.doctor.remedies import PREFILL_REMEDY, budget_advice
+
+SYMPTOM: Final = "streams_pause"
+TITLE: Final = "Streams pause when a long prompt arrives"
+#: Steps of which our plugin was not told what they carried.
+UNTOLD: Final = "unknown"
+
+
+class Cause(NamedTuple):
+    title: str
+    remedy: str
+    runbook: str
+    sort: Sort = Sort.SYMPTOM
+
+
+CAUSES: Final[Mapping[str, Cause]] = {
+    "preemption": Cause(
+        "Streams pause because they are thrown out of the batch",
+        "make room in the KV cache: --max-num-seqs lower, --gpu-memory-utilization higher, or --kv-cache-dtype fp8; "
+        "leave --max-num-batched-tokens alone",
+        "NotPrefillPreemption",
+    ),
+    "frontend": Cause(
+        "Streams pause because the API server is busy",
+        "--api-server-count N, more CPU for it, or tokenise elsewhere; --max-num-batched-tokens changes nothing here",
+        "NotPrefillFrontend",
+    ),
+    "engine_pause": Cause(
+        "The whole engine pauses, and no prompt explains it",
+        "look at its log and host at those times: compilation, rebalancing of experts, garbage collection, memory",
+        "NotPrefillEnginePause",
+    ),
+    "buffering": Cause(
+        "Something before prefillwatch hands tokens out in bursts",
+        "put prefillwatch next to the engine; no buffering or compression of streams in between; --stream-interval 1",
+        "MeasurementUnreliable",
+    ),
+    "unattributed": Cause(
+        "Streams pause, and what for is not known",
+        "/api/incidents has the evidence; with the plugin inside vLLM there is more of it",
+        "StreamFreeze",
+    ),
+    "client": Cause("Clients do not read what is there for them", "nothing to do on the server", "", Sort.NOTE),
+}
+
+
+def prompt_pauses(figures: Figures) -> Finding:
+    """The first symptom: do streams pause when a long prompt arrives?"""
+    if figures.stalls is not None and figures.is_sidecar:
+        return _told(figures)
+    if figures.gaps_beside and any(size != UNTOLD for size in figures.gaps_beside):
+        return _by_step(figures)
+    if figures.gaps is not None:
+        return _guessed(figures)
+    return Finding(
+        SYMPTOM,
+        TITLE,
+        Seen.UNKNOWN,
+        "This server tells nothing of the time between tokens.",
+        unknown="anything of single tokens",
+    )
+
+
+def other_pauses(figures: Figures) -> Iterator[Finding]:
+    """Pauses that are not prefill; only those that were seen. Nothing but a sidecar tells causes."""
+    for cause, known in CAUSES.items():
+        stalls = figures.stalled(cause)
+        if stalls.count:
+            yield Finding(
+                f"pauses_{cause}",
+                known.title,
+                Seen.YES,
+                f"{_lost(stalls, figures)}{_worst(_incidents(figures, cause))}.",
+                _stall_numbers(stalls, figures),
+                known.remedy,
+                known.runbook,
+                sort=known.sort,
+                weight=stalls.seconds,
+            )
+
+
+def slow_for_all(figures: Figures) -> Iterator[Finding]:
+    """Long gaps without any prompt in service: a slow engine, which chunked prefill does not help."""
+    clear = (figures.gaps_beside or {}).get(CLEAR)
+    p99 = clear.quantile(0.99) if clear and clear.count >= limits.FEWEST_GAPS else None
+    if clear is None or p99 is None or p99.low < limits.ITL_PROMISE:
+        return
+    yield Finding(
+        "slow_for_all",
+        "Tokens come slowly even without any prompt in service",
+        Seen.YES,
+        f"Without a prompt in service the p99 gap is {wording.roughly(p99)}. That is no interference.",
+        wording.spread(clear),
+        "--max-num-seqs lower makes shorter steps (and a queue earlier); else more replicas",
+        "ITLBudgetBurn",
+        weight=clear.above(limits.ITL_PROMISE)[0] * limits.ITL_PROMISE,
+    )
+
+
+# --- As a sidecar tells it ----------------------------------------------------------------------------------------
+
+
+def _told(figures: Figures) -> Finding:
+    stalls = figures.stalled("prefill")
+    numbers = {**_stall_numbers(stalls, figures), **_dose(figures)}
+    if not stalls.count:
+        seen, words = _none_told(figures)
+        return Finding(SYMPTOM, TITLE, seen, words, numbers)
+    incidents = _incidents(figures, "prefill")
+    culprits = _culprits(incidents)
+    numbers |= _culprit_numbers(incidents, culprits)
+    words = f"{_lost(stalls, figures)}{_worst(incidents)}. {_blame(culprits)}{_curve(figures)}"
+    return Finding(
+        SYMPTOM,
+        TITLE,
+        Seen.YES,
+        words.strip(),
+        numbers,
+        budget_advice(figures) or PREFILL_REMEDY,
+        "PrefillInterference",
+        weight=stalls.seconds,
+    )
+
+
+def _none_told(figures: Figures) -> tuple[Seen, str]:
+    if figures.gap_count < limits.FEWEST_GAPS:
+        return Seen.UNKNOWN, _too_few(figures)
+    if (figures.most_streams() or 0) == 1:
+        return Seen.UNKNOWN, "Only one stream at a time was seen, so it could not show."
+    long = together(each for size, each in (figures.gaps_beside or {}).items() if _is_long(size))
+    if long is None or long.count < limits.FEWEST_BESIDE:
+        gaps = wording.many(long.count if long else 0, "gap")
+        few = f"Hardly any prompt above {limits.LONG_TOKENS} tokens arrived while others read"
+        return Seen.UNKNOWN, f"{few} ({gaps} beside one), so it could not show."
+    return (
+        Seen.NO,
+        f"{wording.many(long.count, 'gap')} beside long prompts, and none of them was a stall. {_curve(figures)}",
+    )
+
+
+def _is_long(size: str) -> bool:
+    known, lower = size_order(size)
+    return known == 1 and lower >= limits.LONG_TOKENS
+
+
+def _lost(stalls: Stalls, figures: Figures) -> str:
+    reading = figures.gaps.sum if figures.gaps else 0.0
+    part = f", {wording.share(stalls.seconds / reading)} of their time" if reading > 0 else ""
+    return f"{wording.many(stalls.count, 'stall')} cost the readers {wording.duration(stalls.seconds)}{part}"
+
+
+def _worst(incidents: list[Incident]) -> str:
+    worst = max(incidents, key=lambda each: each.worst_gap, default=None)
+    if worst is None:
+        return ""
+    usual = f" where {wording.duration(worst.baseline_gap)} is usual" if worst.baseline_gap else ""
+    streams = wording.many(worst.victims, "stream")
+    lasting = ", and it lasts" if worst.ongoing else ""
+    return f"; the worst gap was {wording.duration(worst.worst_gap)}{usual}, of {streams} at once{lasting}"
+
+
+def _blame(culprits: list[Culprit]) -> str:
+    if not culprits:
+        return ""
+    largest = culprits[0]
+    about = "about " if largest.estimated else ""
+    what = wording.many(len(culprits), "prompt")
+    name = f" (request {largest.request_id})" if largest.request_id else ""
+    return f"To blame: {what}, the largest of {about}{wording.tokens(largest.prompt_tokens)} tokens{name}. "
+
+
+def _curve(figures: Figures, by: str = "the largest prompt in service") -> str:
+    """Dose and response, in words."""
+    parts = [
+        f"{'no prompt' if size == CLEAR else size} {wording.duration(_capped(p99, figures))}"
+        for size, histogram in _by_size(figures)
+        if (p99 := histogram.quantile(0.99)) is not None
+    ]
+    return f"p99 gap by {by}: {', '.join(parts)}." if len(parts) > 1 else ""
+
+
+def _capped(estimate: Estimate, figures: Figures) -> float:
+    """An interpolated value is not above the longest gap, where that is known exactly."""
+    longest = figures.longest_gap
+    return estimate.value if longest is None else min(estimate.value, max(longest, estimate.low))
+
+
+def _dose(figures: Figures) -> dict[str, Number]:
+    numbers: dict[str, Number] = {}
+    for size, histogram in _by_size(figures):
+        p50, p99 = histogram.quantile(0.5), histogram.quantile(0.99)
+        numbers[f"gaps_beside_{size}"] = histogram.count
+        numbers[f"p50_seconds_beside_{size}"] = p50.value if p50 else None
+        numbers[f"p99_seconds_beside_{size}"] = _capped(p99, figures) if p99 else None
+    return numbers
+
+
+def _by_size(figures: Figures) -> list[tuple[str, Histogram]]:
+    """Without prompts first, then by size: pages list label values in any order."""
+    return sorted((figures.gaps_beside or {}).items(), key=lambda pair: size_order(pair[0]))
+
+
+def _incidents(figures: Figures, cause: str) -> list[Incident]:
+    return [each for each in figures.incidents if each.cause == cause and each.kind == "freeze"]
+
+
+def _culprits(incidents: list[Incident]) -> list[Culprit]:
+    """Each request once, the largest first; those that just happened to be there too are left out."""
+    found = {
+        culprit.request_id or id(culprit): culprit
+        for each in incidents
+        for culprit in each.culprits
+        if culprit.share >= limits.SHARED_BLAME
+    }
+    return sorted(found.values(), key=lambda culprit: -culprit.prompt_tokens)
+
+
+def _culprit_numbers(incidents: list[Incident], culprits: list[Culprit]) -> dict[str, Number]:
+    return {
+        "incidents": len(incidents),
+        "worst_gap_seconds": max((each.worst_gap for each in incidents), default=None),
+        "culprits": len(culprits),
+        "largest_culprit_tokens": culprits[0].prompt_tokens if culprits else None,
+    }
+
+
+def _stall_numbers(stalls: Stalls, figures: Figures) -> dict[str, Number]:
+    return {
+        "stalls": stalls.count,
+        "stall_seconds": stalls.seconds,
+        "decoding_seconds": figures.gaps.sum if figures.gaps else None,
+        "gaps": figures.gap_count,
+    }
+
+
+# --- As the plugin inside vLLM tells it ---------------------------------------------------------------------------
+
+
+def _by_step(figures: Figures) -> Finding:
+    beside = figures.gaps_beside or {}
+    clear = beside.get(CLEAR)
+    long = together(each for size, each in beside.items() if size not in (CLEAR, UNTOLD))
+    numbers = _dose(figures)
+    if long is None or long.count < limits.FEWEST_BESIDE or clear is None:
+        gaps = wording.many(long.count if long else 0, "gap")
+        words = f"Hardly any engine step carried a prompt while others read ({gaps}), so it could not show."
+        return Finding(SYMPTOM, TITLE, Seen.UNKNOWN, words, numbers)
+    stalls, bound = long.above(_stall_from(clear))
+    numbers |= {"pauses": stalls, "pauses_from_seconds": bound}
+    if not stalls:
+        words = f"No gap in {wording.many(long.count, 'gap')} with prompts in their step was above {bound:g} s."
+        return Finding(SYMPTOM, TITLE, Seen.NO, words, numbers)
+    return Finding(
+        SYMPTOM,
+        TITLE,
+        Seen.YES,
+        f"{stalls:,} of {wording.many(long.count, 'gap')} with prompts in their engine step were above "
+        f"{wording.duration(bound)}. {_curve(figures, 'prompt tokens in the step')}",
+        numbers,
+        PREFILL_REMEDY,
+        "PrefillInterference",
+        "which requests they were",
+        weight=stalls * bound,
+    )
+
+
+def _stall_from(histogram: Histogram) -> float:
+    """From which length on a gap counts as a stall, by the median of usual ones: at most, given its bucket."""
+    median = histogram.quantile(0.5)
+    return max(limits.STALL.min_seconds, limits.STALL.factor * median.high if median else 0.0)
+
+
+# --- As histograms without causes let one guess -------------------------------------------------------------------
+
+
+def _guessed(figures: Figures) -> Finding:
+    gaps = figures.gaps
+    assert gaps is not None
+    pauses, bound = gaps.above(min(max(limits.ITL_PROMISE, _stall_from(gaps)), limits.STALL.always_seconds))
+    numbers: dict[str, Number] = {**wording.spread(gaps), "pauses": pauses, "pauses_from_seconds": bound}
+    long_steps = figures.step_tokens.above(limits.LONG_TOKENS)[0] if figures.step_tokens else None
+    numbers["engine_steps_with_prompts"] = long_steps
+    if not pauses:
+        seen, words = _none_guessed(figures, bound, long_steps)
+        return Finding(SYMPTOM, TITLE, seen, words, numbers, unknown=_not_known(seen))
+    p50, longest = gaps.quantile(0.5), gaps.longest()
+    assert p50 is not None
+    assert longest is not None
+    words = (
+        f"{pauses:,} of {wording.many(gaps.count, 'gap')} were longer than {wording.duration(bound)}, the longest "
+        f"{wording.between(longest)}; the median is {wording.roughly(p50)}. {_evidence(figures, long_steps)}"
+    )
+    runbook = "PrefillInterference" if long_steps != 0 else "StreamFreeze"
+    remedy = PREFILL_REMEDY if long_steps != 0 else ""
+    title = "Streams pause"
+    return Finding(
+        SYMPTOM, title, Seen.YES, words, numbers, remedy, runbook, _not_known(Seen.YES), weight=pauses * bound
+    )
+
+
+def _none_guessed(figures: Figures, bound: float, long_steps: int | None) -> tuple[Seen, str]:
+    if figures.gap_count < limits.FEWEST_GAPS:
+        return Seen.UNKNOWN, _too_few(figures)
+    if (figures.most_streams() or 0) == 1:
+        return Seen.UNKNOWN, "Only one stream at a time was seen, so it could not show."
+    if long_steps == 0:
+        words = (
+            f"No engine step carried more than {limits.LONG_TOKENS} tokens: no long prompt came, so it could not show."
+        )
+        return Seen.UNKNOWN, words
+    return Seen.NO, f"None of {wording.many(figures.gap_count, 'gap')} was above {wording.duration(bound)}."
+
+
+def _evidence(figures: Figures, long_steps: int | None) -> str:
+    if long_steps is None or figures.step_tokens is None:
+        return ""
+    if long_steps == 0:
+        return f"No engine step carried more than {limits.LONG_TOKENS} tokens, so it was not long prompts."
+    of = wording.many(figures.step_tokens.count, "engine step")
+    return f"{long_steps:,} of {of} carried more than {limits.LONG_TOKENS} tokens, as those with long prompts do."
+
+
+def _not_known(seen: Seen) -> str:
+    if seen is not Seen.YES:
+        return ""
+    return "whether long prompts made these very gaps, and whose"
+
+
+def _too_few(figures: Figures) -> str:
+    return f"Too few tokens to tell: {wording.many(figures.gap_count, 'gap')}, and {limits.FEWEST_GAPS} are needed."

@@ -1,0 +1,162 @@
+"""What keeps the figures from being trusted: blind spots of the sidecar, too little traffic, restarts."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from typing import Final
+
+from prefillwatch.doctor import thresholds as limits
+from prefillwatch.doctor import wording
+from prefillwatch.doctor.figures import Figures, Trust, size_order
+from prefillwatch.doctor.finding import Finding, Seen, Sort
+from prefillwatch.doctor.histogram import Histogram
+from prefillwatch.doctor.pauses import UNTOLD
+
+#: Servers that never tell the use of their KV cache.
+WITHOUT_KV: Final = ("llamacpp", "tgi")
+#: Steps that hold a long prompt, or a large part of one.
+LARGE_STEPS: Final = ("2k-8k", "8k+")
+#: Share of the engine's requests that may be missing before somebody is taken to go past the sidecar.
+_MISSING_SHARE: Final = 0.2
+
+
+def blind_spots(figures: Figures) -> Iterator[Finding]:
+    """Only those that are there."""
+    yield from _of_the_watch(figures)
+    yield from _of_the_engine(figures)
+    if figures.trust is not None:
+        yield from _of_upstream(figures, figures.trust)
+        yield from _of_the_sidecar(figures.trust)
+        yield from _bypass(figures)
+
+
+def _fault(
+    symptom: str, title: str, words: str, remedy: str, runbook: str, **numbers: float | int | str | None
+) -> Finding:
+    return Finding(symptom, title, Seen.YES, words, numbers, remedy, runbook, sort=Sort.FAULT)
+
+
+def _note(symptom: str, title: str, words: str, remedy: str = "", **numbers: float | int | str | None) -> Finding:
+    return Finding(symptom, title, Seen.YES, words, numbers, remedy, sort=Sort.NOTE)
+
+
+def _of_the_watch(figures: Figures) -> Iterator[Finding]:
+    if figures.restarted:
+        what = "prefillwatch" if figures.is_sidecar else "The server"
+        yield _note("restarted", f"{what} was restarted while watching", "Figures are of the time since.")
+    if not (figures.gap_count or figures.generated or figures.most_streams()):
+        words = "Nothing was answered" + (" while watching." if figures.seconds else " since the start.")
+        yield _note("idle", "No traffic", words + " There is nothing to judge by; try again under load.")
+
+
+def _of_the_engine(figures: Figures) -> Iterator[Finding]:
+    if figures.by_step and figures.gaps_beside and set(figures.gaps_beside) == {UNTOLD}:
+        yield _note(
+            "steps_untold",
+            "vLLM does not tell what its steps carry",
+            "The plugin's figures cannot be told apart by prompt tokens.",
+            "start vLLM with --enable-logging-iteration-details (0.27 or newer)",
+        )
+    large = [size for size in figures.steps_beside if size in LARGE_STEPS]
+    if large and figures.stalled("prefill").count and any(advice.chunked is False for advice in figures.advice):
+        sizes = wording.listed(sorted(large, key=size_order))
+        yield _note(
+            "whole_prompts",
+            "Long prompts are taken in whole, in one engine step each",
+            f"As far as the steps show: there were some with {sizes} prompt tokens, and no prompt came in parts.",
+            "--enable-chunked-prefill",
+        )
+
+
+def _of_upstream(figures: Figures, trust: Trust) -> Iterator[Finding]:
+    if trust.up is False:
+        yield _fault(
+            "upstream_down",
+            "The server behind prefillwatch does not answer",
+            "Its last health check failed.",
+            "see whether it runs",
+            "UpstreamDown",
+        )
+    if trust.upstream_restarts:
+        yield _note(
+            "upstream_restarted", "The engine was restarted", f"{trust.upstream_restarts:g} time(s) while watching."
+        )
+    if trust.scrape_success is False:
+        reasons = wording.listed(trust.scrape_failures) or "reason not told"
+        yield _fault(
+            "scrape_failing",
+            "The engine's own metrics cannot be read",
+            f"The last scrape failed ({reasons}): no KV cache, queue and preemptions.",
+            "--upstream-api-key where the page needs a key; prefillwatch check says more",
+            "KVSignalLost",
+        )
+    elif trust.kv_signal is False and figures.engine not in WITHOUT_KV:
+        yield _fault(
+            "no_kv_signal",
+            "The engine does not tell the use of its KV cache",
+            "Preemption and a full cache can be inferred from the wire only.",
+            "vLLM must run without --disable-log-stats",
+            "KVSignalLost",
+        )
+
+
+def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
+    if trust.tap_dropped > limits.DROPPED_SHARE * trust.tap_packets:
+        yield _fault(
+            "tap_dropped",
+            "The observer does not keep up",
+            f"{trust.tap_dropped:,.0f} packets of observations were lost, and {trust.tap_packets:,.0f} arrived.",
+            "give it a core of its own",
+            "MeasurementUnreliable",
+            dropped=trust.tap_dropped,
+            packets=trust.tap_packets,
+        )
+    late = _lagging(trust.lag)
+    if late is not None:
+        yield _fault(
+            "loop_lag",
+            "prefillwatch itself gets too little CPU",
+            f"{wording.share(late)} of its relay's wake-ups came more than {limits.LOOP_LAG * 1000:g} ms late.",
+            "give it a core of its own; --relays 2 where one is busy all the time",
+            "MeasurementUnreliable",
+            lagging_share=late,
+        )
+    if trust.usage_told is False:
+        yield _note(
+            "no_usage",
+            "Prompt sizes are estimates",
+            "No answer tells its usage, so tokens are estimated from the text and cached ones are not known.",
+            'clients: "stream_options": {"include_usage": true}; or serve --usage inject',
+        )
+
+
+def _lagging(lag: Histogram | None) -> float | None:
+    """The share of late wake-ups, where it is too large."""
+    if lag is None or not lag.count:
+        return None
+    late = lag.above(limits.LOOP_LAG)[0] / lag.count
+    return late if late > limits.LAGGING_SHARE else None
+
+
+def _bypass(figures: Figures) -> Iterator[Finding]:
+    """Does the engine run more requests than we pass on? One look may catch a request that has just ended."""
+    both = [
+        (moment.running + (moment.waiting or 0), (moment.decoding or 0) + (moment.in_prefill or 0))
+        for moment in figures.moments
+        if moment.running is not None
+    ]
+    if len(both) < limits.FEWEST_MOMENTS:
+        return
+    theirs, ours = (statistics.median(side) for side in zip(*both, strict=True))
+    if theirs - ours >= 1 and theirs - ours > _MISSING_SHARE * theirs:
+        yield _fault(
+            "bypass",
+            "Requests reach the engine past prefillwatch",
+            f"The engine has {theirs:g} requests (median), and {ours:g} came through here. Prompts of the others are "
+            "not seen, so pauses that they cause have no culprit.",
+            "point all clients of this server at prefillwatch; one prefillwatch per server",
+            "MeasurementUnreliable",
+            engine_requests=theirs,
+            own_requests=ours,
+        )

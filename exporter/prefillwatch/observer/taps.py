@@ -111,25 +111,28 @@ class TapReader:
             self._finish(relay, stream, exchange, now_ns, End(Finish.CUT, exchange.status, "relay_died"))
 
     def _records(self, relay: RelayTap, records: Iterable[Record]) -> None:
-        streams, read, shortest_stall_ns = relay.streams, self._ledger.read, self._ledger.shortest_stall_ns
+        streams, shortest_stall_ns = relay.streams, self._ledger.shortest_stall_ns
+        add_slot, add_time, add_events = self._ledger.add_read
         for time_ns, stream, kind, payload in records:
             if kind == _DATA:
                 exchange = streams.get(stream)
-                if exchange is None or exchange.reader is None:
+                if exchange is None or (reader := exchange.reader) is None:
                     continue
                 if exchange.parts:
                     exchange.parts += payload
                     payload = bytes(exchange.parts)
                     exchange.parts.clear()
-                reader = exchange.reader
                 events = reader.feed(payload)
-                if exchange.slot >= 0 and reader.others is None and not reader.tokens_in_read:
+                slot = exchange.slot
+                if slot >= 0 and reader.others is None and not reader.tokens_in_read:
                     if events:
                         request = exchange.request
                         chars = reader.chars_in_read
                         if time_ns - request.last_ns >= shortest_stall_ns or chars >= LONG_TEXT:
-                            self._ledger.returned(request, exchange.slot, time_ns, events, chars)
-                        read(exchange.slot, time_ns, events)
+                            self._ledger.returned(request, slot, time_ns, events, chars)
+                        add_slot(slot)
+                        add_time(time_ns)
+                        add_events(events)
                         request.events += events
                         request.chars += chars
                         request.last_ns = time_ns

@@ -57,15 +57,15 @@ class AnswerReader(AnswerFacts):
     __slots__ = (
         "_document",
         "_document_size",
+        "_frame_length",
         "_head",
-        "_head_length",
         "_idle",
         "_inflater",
         "_lessons",
         "_parser",
         "_read_document",
         "_read_event",
-        "_single_limit",
+        "_single_text",
         "_tail",
         "_templates",
         "_unparsed",
@@ -88,11 +88,11 @@ class AnswerReader(AnswerFacts):
         self._lessons = _MAX_LESSONS if templates else 0
         self._templates: list[Template] = []
         self._idle = False  # between events, so that a template may be tried
-        # The newest constant template of choice 0, spread out for the usual read.
+        # The newest constant template of choice 0, spread out for the usual read: what stands around the JSON string.
         self._head = b"\n"  # no event starts like this
         self._tail = b""
-        self._head_length = 0
-        self._single_limit = 0  # a shorter read cannot hold two such events
+        self._frame_length = -1
+        self._single_text = 0  # a read with a shorter string cannot hold two such events
 
     @property
     def events(self) -> int:
@@ -111,18 +111,20 @@ class AnswerReader(AnswerFacts):
 
     def feed(self, data: bytes) -> int:
         """Take the body bytes of one read; the number of token events of choice 0 that it completed."""
-        if self._idle and data.startswith(self._head) and len(data) < self._single_limit and data.endswith(self._tail):
-            start = self._head_length
-            try:
-                chars = len(decode_string(data[start - 1 : 1 - len(self._tail)]))
-            except NO_STRING:
-                chars = 0
-            if chars:
-                self.chars_in_read = chars
-                self.tokens_in_read = 0
-                self.others = self.others_tokens = None
-                self.token_events += 1
-                return 1
+        if self._idle:
+            string = data.removeprefix(self._head).removesuffix(self._tail)
+            length = len(string)
+            if len(data) - length == self._frame_length and length < self._single_text:
+                try:
+                    chars = len(decode_string(string))
+                except NO_STRING:
+                    chars = 0
+                if chars:
+                    self.chars_in_read = chars
+                    self.tokens_in_read = 0
+                    self.others = self.others_tokens = None
+                    self.token_events += 1
+                    return 1
         return self._feed(data)
 
     def finish(self) -> None:
@@ -221,9 +223,9 @@ class AnswerReader(AnswerFacts):
         others = [other for other in self._templates if other.head != template.head]
         self._templates = [template, *others[: _MAX_TEMPLATES - 1]]
         if isinstance(template, Constant) and template.choice == 0 and self._inflater is None:
-            self._head, self._tail = template.head, template.tail
-            self._head_length = template.head_length
-            self._single_limit = 2 * (template.head_length + template.tail_length)
+            self._head, self._tail = template.head[:-1], template.tail[1:]  # the quotes are of the string
+            self._frame_length = len(self._head) + len(self._tail)
+            self._single_text = template.head_length + template.tail_length + 2
 
     def _probe(self, block: bytes) -> AnswerFacts:
         """The facts of one block, read the long way on its own."""

@@ -249,8 +249,9 @@ class Packet:
     def __iter__(self) -> Iterator[tuple[int, int, int, bytes]]:
         data, count = self._body, self.count
         fixed = struct.unpack_from(f"<{count}Q{count}Q{count}I", data, _HEADER.size)
-        position = _HEADER.size + count * _RECORD_BYTES
-        for time_ns, key, length in zip(fixed[:count], fixed[count : 2 * count], fixed[2 * count :], strict=True):
-            end = position + length
-            yield time_ns, key >> 8, key & 0xFF, data[position:end]
-            position = end
+        keys = _HEADER.size + 8 * count
+        streams = [key >> 8 for key in fixed[count : 2 * count]]
+        kinds = data[keys : keys + 8 * count : 8]  # the lowest byte of each key
+        ends = itertools.accumulate(fixed[2 * count :], initial=_HEADER.size + count * _RECORD_BYTES)
+        payloads = [data[start:end] for start, end in itertools.pairwise(ends)]
+        return zip(fixed[:count], streams, kinds, payloads, strict=True)

@@ -140,14 +140,14 @@ class _Play:
     async def _phases(self, prompts: Iterable[Prompt]) -> None:
         settings, run = self._settings, self._run
         self._start_victims()
-        await self._until(lambda: all(answers[0].reads_ns for answers in run.victims), START_LIMIT_S)
-        if not all(answers[0].reads_ns for answers in run.victims):
-            raise TargetError(f"not all of {settings.victims} victims had a token within {START_LIMIT_S:g} s")
+        await self._until(lambda: self._streaming() == settings.victims or self._failed() != [], START_LIMIT_S)
+        self._check_victims()
         run.streaming_ns = time.monotonic_ns()
         self._say(f"{settings.victims} victims stream; warm-up {settings.warmup_seconds:g} s")
         await self._until(lambda: False, settings.warmup_seconds)
         self._inject(prompts)
-        self._say(f"{settings.inject} prompts of {run.prompt_tokens:,} tokens sent")
+        sent = "1 prompt" if settings.inject == 1 else f"{settings.inject} prompts"
+        self._say(f"{sent} of {run.prompt_tokens:,} tokens sent")
         await self._until(self._taken_in, settings.injection_seconds)
         self._check_prompts()
         waited = max(0, run.released_ns - run.injected_ns) / 1e9
@@ -189,6 +189,22 @@ class _Play:
             body = self._target.body(prompt.text, self._settings.answer_tokens)
             self._others.append(asyncio.create_task(self._target.ask(body, answer=answer)))
 
+    def _streaming(self) -> int:
+        """Victims that have had a token."""
+        return sum(bool(answers[0].reads_ns) for answers in self._run.victims)
+
+    def _failed(self) -> list[asyncio.Task[None]]:
+        return [task for task in self._victims if task.done() and not task.cancelled() and task.exception()]
+
+    def _check_victims(self) -> None:
+        for task in self._failed():
+            task.result()
+        if self._streaming() < self._settings.victims:
+            raise TargetError(
+                f"only {self._streaming()} of {self._settings.victims} victims had a token within {START_LIMIT_S:g} s; "
+                "if the server does not answer so many at once, take fewer --victims"
+            )
+
     def _taken_in(self) -> bool:
         return all(answer.reads_ns or answer.closed_ns or answer.error for answer in self._run.injected)
 
@@ -205,8 +221,7 @@ class _Play:
         while not condition() and (left := deadline - time.monotonic()) > 0:
             await asyncio.sleep(min(left, 0.02))
             self._show()
-            failed = [task for task in self._victims if task.done() and task.exception()]
-            if len(failed) == len(self._victims):
+            if len(failed := self._failed()) == len(self._victims):
                 failed[0].result()
 
     def _show(self) -> None:

@@ -95,6 +95,10 @@ class RunFigures:
     """All the time by which the window's gaps went beyond the baseline, mean over the victims that streamed in it."""
     restarts: int
     """Victims whose answer ended in the window, so that they were silent by themselves for a while."""
+    silent: int
+    """Victims that had used up all their tokens before the window's end."""
+    failed_victims: int
+    """Answers of victims that came to a wrong end."""
     prompts: tuple[Injected, ...]
     problem: str = ""
 
@@ -139,6 +143,8 @@ def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
         worst_added_seconds=max((_excess(gap, baselines[gap.victim]) for gap in inside), default=0.0),
         added_seconds=_added(inside, baselines),
         restarts=sum(_restarted(answers, start_ns, end_ns) for answers in run.victims),
+        silent=sum(_is_silent(answers, end_ns) for answers in run.victims),
+        failed_victims=sum(bool(answer.error) for answers in run.victims for answer in answers),
         prompts=tuple(_injected(answer, run.prompt_tokens) for answer in run.injected),
         problem=run.problem,
     )
@@ -187,6 +193,10 @@ def _added(inside: Sequence[Gap], baselines: Sequence[float | None]) -> float:
 
 def _restarted(answers: Sequence[Answer], start_ns: int, end_ns: int) -> bool:
     return any(answer.reads_ns and start_ns < answer.reads_ns[-1] < end_ns for answer in answers[:-1])
+
+
+def _is_silent(answers: Sequence[Answer], end_ns: int) -> bool:
+    return bool(answers) and answers[-1].complete and answers[-1].closed_ns < end_ns
 
 
 def _injected(answer: Answer, asked_tokens: int) -> Injected:

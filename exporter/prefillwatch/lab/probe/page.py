@@ -85,8 +85,15 @@ def _doses(page: Page, result: ProbeResult, doses: list[Dose]) -> None:
 def _first_tokens(page: Page, dose: Dose) -> None:
     page.heading(f"Time to first token of the {dose.prompt_tokens:,}-token prompts")
     prompts = sorted(dose.typical.prompts, key=lambda prompt: prompt.ttft_seconds or float("inf"))
+    failed = any(prompt.error for prompt in prompts)
+    head = ("prompt", "tokens", "first token after", *(["error"] if failed else []))
     rows = [
-        (str(number), f"{prompt.prompt_tokens:,}", duration(prompt.ttft_seconds), prompt.error or "–")
+        (
+            str(number),
+            f"{prompt.prompt_tokens:,}",
+            duration(prompt.ttft_seconds),
+            *([prompt.error or "–"] if failed else []),
+        )
         for number, prompt in enumerate(prompts, 1)
     ]
-    page.table(("prompt", "tokens", "first token after", "error"), rows)
+    page.table(head, rows)

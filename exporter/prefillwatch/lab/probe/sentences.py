@@ -17,6 +17,8 @@ from prefillwatch.lab.report.table import duration, share
 
 #: Two p99 that differ by less than this factor say the same.
 _ALIKE: Final = 1.5
+#: Cost per token of the longest prompts over that of the cheapest, from which it is worth a word.
+_DEARER: Final = 1.15
 #: A difference between two servers that is worth a word.
 _DIFFERENT: Final = 1.1
 
@@ -75,16 +77,27 @@ def on_first_tokens(run: RunFigures) -> str:
 
 
 def on_cost(response: Response) -> str:
+    """The fitted cost; the formula is that of `response`."""
     cost = response.cost
     if cost is None:
-        return "Work does not grow with prompt tokens here, so they have no cost to tell."
-    per_thousand = f"{duration(1000 * cost.token_seconds)} of work per 1,000 uncached prompt tokens"
+        return "Work does not grow with prompt tokens here, so there is no cost to tell."
+    per_thousand = f"{duration(1000 * cost.token_seconds)} per 1,000 uncached prompt tokens"
     if cost.fit is None:
-        return (
-            f"A prompt costs {per_thousand} (time added to a victim over tokens; no line through fewer than 3 sizes)."
-        )
-    base = f"{duration(abs(cost.base_seconds))} {'plus' if cost.base_seconds >= 0 else 'less, with'}"
-    return f"A prompt costs {base} {per_thousand} (robust line through all runs, R² {cost.fit:.2f})."
+        return f"The work of a prompt: {per_thousand} (time added to a victim over tokens; 3 sizes would give a line)."
+    base = f" {'plus' if cost.base_seconds > 0 else 'less'} {duration(abs(cost.base_seconds))}"
+    said = f"The work of a prompt: {per_thousand}{base} (robust line through all runs, R² {cost.fit:.2f})."
+    return said + _dearer(response)
+
+
+def _dearer(response: Response) -> str:
+    per_token = [point.work_seconds / point.prompt_tokens for point in response.points]
+    if per_token[-1] < _DEARER * min(per_token):
+        return ""
+    cheapest = response.points[per_token.index(min(per_token))]
+    return (
+        f" Long prompts cost more per token, for the context before each: {duration(per_token[-1])} at "
+        f"{response.points[-1].prompt_tokens:,.0f} against {duration(min(per_token))} at {cheapest.prompt_tokens:,.0f}."
+    )
 
 
 def on_growth(response: Response) -> str:
@@ -110,10 +123,19 @@ def on_trouble(runs: Sequence[RunFigures]) -> list[str]:
             f"{restarts} victims' answers ended inside an injection window; until the next one began they could not "
             "show a stall, so stalls are undercounted."
         )
+    silent = sum(run.silent for run in runs)
+    if silent:
+        found.append(
+            f"{silent} victims had used up their tokens before the long prompts were taken in; allow more by "
+            "--victim-tokens."
+        )
     off = [run for run in runs if any(abs(p.prompt_tokens - run.prompt_tokens) > 0 for p in run.prompts)]
     if off:
         worst = max((p.prompt_tokens - run.prompt_tokens for run in off for p in run.prompts), key=abs)
         found.append(f"Prompts were up to {abs(worst):,} tokens {'longer' if worst > 0 else 'shorter'} than asked for.")
+    lost = sum(run.failed_victims for run in runs)
+    if lost:
+        found.append(f"{lost} answers of victims failed, so that there are fewer gaps than there should be.")
     failed = [prompt.error for run in runs for prompt in run.prompts if prompt.error and prompt.ttft_seconds is None]
     if failed:
         found.append(f"{len(failed)} long prompts failed, the first with: {failed[0]}.")

@@ -20,11 +20,11 @@ DOSE_HEAD: Final = (
     "work per prompt",
     "p99 all",
     "p99 window",
-    "gaps in window",
+    "samples",
     "stalls",
     "victims",
     "stall time",
-    "last first token",
+    "last TTFT",
 )
 
 
@@ -36,8 +36,7 @@ def report(result: ProbeResult, before: sentences.Side | None = None) -> list[st
         lines += [*_wrapped([f"Not complete: {result.problem}. What was measured until then:"]), ""]
     if not doses:
         return [*lines, "Nothing was measured: no long prompt was sent."]
-    for dose in doses[-1:]:
-        lines += [*_gaps(dose, len(doses) > 1), ""]
+    lines += [*_gaps(doses[-1], len(doses) > 1), ""]
     if len(doses) > 1:
         lines += [*text_table(DOSE_HEAD, dose_rows(doses), indent=""), ""]
     lines += _wrapped(words(result))
@@ -109,15 +108,14 @@ def _with_range(value: float | None, of_runs: Sequence[float | None]) -> str:
 def words(result: ProbeResult) -> list[str]:
     """What the figures mean, a paragraph each; the verdict first."""
     doses = result.doses()
-    largest, figures, response = doses[-1], result.figures(), result.response()
+    largest, response = doses[-1], result.response()
     size = f"With {largest.prompt_tokens:,} tokens: " if len(doses) > 1 else ""
     return [
         result.verdict().sentence,
         size + sentences.on_the_tail(largest.typical),
-        size + sentences.on_stalls(largest.typical, result.settings.victims),
-        size + sentences.on_first_tokens(largest.typical),
+        f"{sentences.on_stalls(largest.typical, result.settings.victims)} {sentences.on_first_tokens(largest.typical)}",
         " ".join(filter(None, (sentences.on_cost(response), sentences.on_growth(response)))),
-        *sentences.on_trouble(figures),
+        *sentences.on_trouble(result.figures()),
     ]
 
 

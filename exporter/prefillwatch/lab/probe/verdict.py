@@ -58,14 +58,8 @@ def judge(runs: Sequence[RunFigures], response: Response, rule: StallRule) -> Ve
     prompt = f"a prompt of {largest.prompt_tokens:,.0f} tokens is {duration(largest.work_seconds)} of work"
     beside = f"{_times(ratio)} the {duration(baseline)} that a step takes without it"
     if stalling:
-        smallest = min(run.prompt_tokens for run in stalling)
-        return Verdict(
-            Effect.FREEZES,
-            f"This model on this machine shows the effect: {prompt}, {beside}. "
-            f"Prompts of {smallest:,} tokens{'' if len(response.points) == 1 else ' and more'} stall the victims, "
-            f"by {duration(largest.added_gap_seconds)} at worst with {largest.prompt_tokens:,.0f}.",
-            ratio,
-        )
+        sentence = f"This model on this machine shows the effect: {prompt}, {beside}. {_stalled(response, stalling)}"
+        return Verdict(Effect.FREEZES, sentence, ratio)
     threshold = max(rule.min_seconds, rule.factor * baseline)
     if baseline + largest.work_seconds >= threshold:
         return Verdict(
@@ -89,6 +83,14 @@ def judge(runs: Sequence[RunFigures], response: Response, rule: StallRule) -> Ve
         + _longer(response, threshold - baseline),
         ratio,
     )
+
+
+def _stalled(response: Response, stalling: Sequence[RunFigures]) -> str:
+    worst = f"the longest gap grew by {duration(response.points[-1].added_gap_seconds)}"
+    if len(response.points) == 1:
+        return f"Such prompts stall the victims: {worst}."
+    smallest = min(run.prompt_tokens for run in stalling)
+    return f"Prompts of {smallest:,} tokens and more stall the victims; with the largest, {worst}."
 
 
 def _why_unclear(runs: Sequence[RunFigures]) -> str:

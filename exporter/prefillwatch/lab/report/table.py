@@ -21,8 +21,8 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str =
 
 def duration(seconds: float | None) -> str:
     """Three figures at most: 21 µs, 21.3 ms, 345 ms, 2.48 s, 61 s. Absent is a dash."""
-    if seconds is None:
-        return "–"
+    if not seconds:
+        return "–" if seconds is None else "0 s"
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
         if abs(seconds) < limit * 0.9995:
             return f"{_three(seconds * factor)} {unit}"

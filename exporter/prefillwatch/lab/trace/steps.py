@@ -1,0 +1,256 @@
+"""Engine steps found in the rhythm of the attention kernels, and held against vLLM's own annotations.
+
+A step runs every attention layer once, whatever it carries. A fixed silence cannot tell one step's burst from the
+next: in a step with a slice of a long prompt the layers lie further apart (28 ms where eight layers share 220 ms) than
+whole steps do without (22 ms). So steps are cut where tokens were chosen, which happens once per step and never between
+two layers; where no such kernel is known by name, at the silence that recurs every so many layers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from prefillwatch.lab.trace.timeline import Annotation, Numbers, Work
+
+How = Literal["token choice", "rhythm", "annotations"]
+Evidence = Literal["annotations", "kernels", "length", "none"]
+Flags = npt.NDArray[np.bool_]
+
+#: Share of the steps that must have the same number of layer calls, or the cutting is not believed.
+REGULAR: Final = 0.8
+#: Share of vLLM's annotated steps that must hold exactly one step found here.
+AGREED: Final = 0.9
+#: Without a better sign, a step this many times as long as the short ones carried a prompt.
+LONG: Final = 1.4
+_MOST_LAYERS: Final = 256
+#: Enough to learn the rhythm by; it does not change.
+_CALLS_LOOKED_AT: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One engine step. Times are nanoseconds on the trace's clock."""
+
+    start_ns: int
+    end_ns: int
+    """When its last work ended, or when the next step began."""
+    interval_ns: int | None
+    """To the start of the next step; None for the last."""
+    calls: int
+    """Attention layers that ran in it."""
+    last_call_ns: int
+    """When the last of them began."""
+    prefill: bool = False
+    prompt_tokens: int | None = None
+    """By vLLM's annotation."""
+    answers: int | None = None
+    tuning: bool = False
+    """Kernels were tried out in it, so that its length says nothing about the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cadence:
+    """The steps of a trace."""
+
+    steps: list[Step]
+    how: How
+    evidence: Evidence
+    """What tells steps with prompt work from those without."""
+    layers: int
+    """Attention layers per step."""
+    annotated: int = 0
+    """Steps that vLLM annotated."""
+    agreeing: int = 0
+    """Those of them that hold exactly one step found by the kernels."""
+
+
+def find_steps(work: Work) -> Cadence | None:
+    """The steps of the trace; None where they cannot be told apart."""
+    calls = _layer_calls(work)
+    found = _by_choice(work, calls) or _by_rhythm(work, calls)
+    annotations = _with_attention(work.annotations, work.starts[calls])
+    agreeing = _agreement(found, annotations) if found else 0
+    if len(annotations) >= 2 and (found is None or agreeing < AGREED * len(annotations)) and _on_the_clock(work):
+        found = _from_annotations(work, annotations, calls)
+    if found is None:
+        return None
+    steps = _told(found.steps, annotations)
+    told = any(step.prompt_tokens is not None for step in steps)
+    evidence: Evidence = "annotations"
+    if not told:
+        steps, evidence = _judged(work, steps)
+    return replace(found, steps=steps, evidence=evidence, annotated=len(annotations), agreeing=agreeing)
+
+
+def _on_the_clock(work: Work) -> bool:
+    """Whether the annotations lie where the work does; those of the CPU run ahead of the GPU."""
+    return work.source == "cpu" or any(step.on_gpu for step in work.annotations)
+
+
+def _layer_calls(work: Work) -> Numbers:
+    """Rows of the attention kernels that count layers: one for each layer of a step.
+
+    A model without attention over a KV cache is read by its linear layers. A backend with two kernels for one layer
+    (prompts and answers apart) counts once: between two layers lies a matrix product.
+    """
+    kind = "attention" if any(f.kind == "attention" and f.layer_call for f in work.families) else "linear attention"
+    calls = np.flatnonzero(work.mask(f.kind == kind and f.layer_call for f in work.families))
+    products = np.cumsum(work.mask(f.kind in ("matrix product", "experts") for f in work.families))
+    before = products[calls]
+    if len(calls) < 2 or before[-1] == before[0]:
+        return calls
+    return calls[np.r_[True, np.diff(before) > 0]]
+
+
+def _by_choice(work: Work, calls: Numbers) -> Cadence | None:
+    """Cut where tokens were chosen between two layer calls."""
+    choices = np.flatnonzero(work.mask(family.ends_step for family in work.families))
+    if len(calls) < 2 or not len(choices):
+        return None
+    chosen_before = np.searchsorted(choices, calls)
+    firsts = np.flatnonzero(np.diff(chosen_before, prepend=chosen_before[0]) > 0)
+    if not len(firsts):
+        return None
+    bounds = np.r_[0, firsts, len(calls)]
+    layers = _regular_size(np.diff(bounds))
+    if layers is None:
+        return None
+    # A step begins with the first work after the last choice before it.
+    begins = [int(choices[chosen_before[first] - 1]) + 1 for first in firsts.tolist()]
+    begin_rows = np.array([0, *begins])
+    return Cadence(_made(work, begin_rows, calls, bounds), "token choice", "none", layers)
+
+
+def _regular_size(sizes: Numbers) -> int | None:
+    """How many layer calls a step has, if nearly all have as many. The outermost may be cut by the trace."""
+    inner = sizes[1:-1] if len(sizes) > 2 else sizes
+    size, count = Counter(inner.tolist()).most_common(1)[0]
+    return int(size) if count >= REGULAR * len(inner) else None
+
+
+def _by_rhythm(work: Work, calls: Numbers) -> Cadence | None:
+    """Cut at the silence that is the longest of every L in a row, for the L where it always is at the same place.
+
+    Only silences of one such row are compared with each other, so that slow and fast steps count alike.
+    """
+    if len(calls) < 6:
+        return None
+    looked_at = min(len(calls), _CALLS_LOOKED_AT)
+    silences = work.starts[calls[1:looked_at]] - work.ends[calls[: looked_at - 1]]
+    best, layers, place = 0.0, 0, 0
+    for size in range(2, min(_MOST_LAYERS, len(silences) // 3) + 1):
+        rows = len(silences) // size
+        longest = silences[: rows * size].reshape(rows, size).argmax(axis=1)
+        votes = np.bincount(longest)
+        share = float(votes.max()) / rows
+        clearness = (share - 1 / size) * np.sqrt(rows)
+        if share >= REGULAR and clearness > best:
+            best, layers, place = clearness, size, int(votes.argmax())
+    if not layers:
+        return None
+    bounds = np.r_[0, np.arange(place + 1, len(calls), layers), len(calls)]
+    return Cadence(_made(work, calls[bounds[:-1]], calls, bounds), "rhythm", "none", layers)
+
+
+def _made(work: Work, begin_rows: Numbers, calls: Numbers, bounds: Numbers) -> list[Step]:
+    """Steps from the row that each begins with; step i has the layer calls from bounds[i] to bounds[i + 1]."""
+    starts = work.starts[begin_rows]
+    latest = np.maximum.accumulate(work.ends)
+    last_rows = np.r_[begin_rows[1:] - 1, len(work) - 1]
+    ends = latest[np.maximum(last_rows, begin_rows)]
+    last_calls = work.starts[calls[bounds[1:] - 1]]
+    return _steps(starts, ends, np.diff(bounds), last_calls)
+
+
+def _steps(starts: Numbers, ends: Numbers, sizes: Numbers, last_calls: Numbers) -> list[Step]:
+    following: list[int | None] = [*starts[1:].tolist(), None]
+    columns = zip(starts.tolist(), ends.tolist(), sizes.tolist(), last_calls.tolist(), following, strict=True)
+    return [
+        Step(
+            start_ns=start,
+            end_ns=end if after is None else min(end, after),
+            interval_ns=None if after is None else after - start,
+            calls=size,
+            last_call_ns=last_call,
+        )
+        for start, end, size, last_call, after in columns
+    ]
+
+
+def _with_attention(annotations: list[Annotation], call_starts: Numbers) -> list[Annotation]:
+    """A step for no request at all runs no attention; with CPU annotations over GPU kernels, times say nothing."""
+    if not annotations or not len(call_starts):
+        return []
+    return [step for step in annotations if step.prompts + step.answers > 0]
+
+
+def _agreement(found: Cadence, annotations: list[Annotation]) -> int:
+    """How many annotated steps hold the middle of exactly one step found."""
+    middles = np.sort(np.array([(step.start_ns + step.end_ns) // 2 for step in found.steps]))
+    low = np.searchsorted(middles, [step.start_ns for step in annotations])
+    high = np.searchsorted(middles, [step.end_ns for step in annotations])
+    return int(np.sum(high - low == 1))
+
+
+def _from_annotations(work: Work, annotations: list[Annotation], calls: Numbers) -> Cadence:
+    starts = np.array([step.start_ns for step in annotations])
+    ends = np.array([step.end_ns for step in annotations])
+    call_starts = work.starts[calls]
+    behind = np.searchsorted(call_starts, ends)
+    sizes = behind - np.searchsorted(call_starts, starts)
+    last_calls = np.where(sizes > 0, call_starts[np.maximum(behind - 1, 0)], ends) if len(calls) else ends
+    steps = _steps(starts, ends, sizes, last_calls)
+    return Cadence(steps, "annotations", "annotations", int(np.median(sizes)))
+
+
+def _told(steps: list[Step], annotations: list[Annotation]) -> list[Step]:
+    """The steps with what vLLM says of them: by time, or by order where the counts are the same."""
+    if not annotations:
+        return steps
+    starts = np.array([step.start_ns for step in annotations])
+    in_order = len(steps) == len(annotations)
+    told = []
+    for index, step in enumerate(steps):
+        middle = (step.start_ns + step.end_ns) // 2
+        at = int(np.searchsorted(starts, middle, side="right")) - 1
+        fits = at >= 0 and middle <= annotations[at].end_ns
+        said = annotations[at] if fits else annotations[index] if in_order else None
+        told.append(
+            replace(step, prompt_tokens=said.prompt_tokens, answers=said.answers, prefill=said.prompt_tokens > 0)
+            if said
+            else step
+        )
+    return told
+
+
+def _judged(work: Work, steps: list[Step]) -> tuple[list[Step], Evidence]:
+    """Which steps carried a prompt, by kernels that only do that, or else by their length."""
+    rows = work.mask(family.phase == "prefill" for family in work.families)
+    if rows.any():
+        times = work.starts[rows]
+        # Up to the last layer only: cut by rhythm, a step ends with the first work of the next.
+        flags = np.searchsorted(times, [step.last_call_ns for step in steps], side="right") > np.searchsorted(
+            times, [step.start_ns for step in steps]
+        )
+        return [replace(step, prefill=bool(flag)) for step, flag in zip(steps, flags, strict=True)], "kernels"
+    return _by_length(steps)
+
+
+def _by_length(steps: list[Step]) -> tuple[list[Step], Evidence]:
+    """Cut at the widest relative distance between two lengths, if it is wide enough."""
+    lengths = np.array([step.interval_ns or step.end_ns - step.start_ns for step in steps], np.float64)
+    ordered = np.sort(np.maximum(lengths, 1.0))
+    if len(ordered) < 4:
+        return steps, "none"
+    ratios = ordered[1:] / ordered[:-1]
+    at = int(ratios.argmax())
+    if ratios[at] < LONG or np.median(ordered[at + 1 :]) < LONG * np.median(ordered[: at + 1]):
+        return steps, "none"
+    return [
+        replace(step, prefill=bool(length > ordered[at])) for step, length in zip(steps, lengths, strict=True)
+    ], "length"

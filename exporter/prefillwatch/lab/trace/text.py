@@ -1,0 +1,223 @@
+"""The findings as a person reads them in a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from prefillwatch.lab.trace.findings import (
+    CadenceFigures,
+    Findings,
+    GapFigures,
+    Part,
+    PhaseFigures,
+    Share,
+    TickFigures,
+)
+
+_WIDTH: Final = 100
+_FAMILIES_SHOWN: Final = 14
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_CUT_BY: Final = {
+    "token choice": "cut where tokens were chosen",
+    "rhythm": "cut at the silence that comes back after as many layers",
+    "annotations": "as vLLM annotated them",
+}
+
+
+def report(findings: Findings) -> str:
+    """The whole report; ends without a line break."""
+    sections = [
+        _heading(findings),
+        *([_heartbeat(findings, findings.cadence)] if findings.cadence else []),
+        *([_phases(findings.phases)] if findings.phases.prefill.launches + findings.phases.decode.launches else []),
+        _layers(findings),
+        *([_gaps(findings.decode_gaps)] if findings.decode_gaps else []),
+        *([_tuning(findings)] if findings.tuning else []),
+        _families(findings),
+        *([[_wrapped(f"Note: {note}") for note in findings.notes]] if findings.notes else []),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections)
+
+
+def duration(seconds: float | None) -> str:
+    """With three digits or so: 549 µs, 22.4 ms, 1.74 s."""
+    if seconds is None:
+        return "–"
+    for factor, unit in ((1.0, "s"), (1e3, "ms")):
+        if seconds * factor >= 1 or (unit == "ms" and seconds * factor >= 0.9995):
+            value = seconds * factor
+            return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f} {unit}"
+    return f"{seconds * 1e6:,.{0 if seconds >= 1e-5 else 1}f} µs"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, _WIDTH + 10, initial_indent=indent, subsequent_indent=indent or "  ")
+
+
+def _ratio(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.0%}".replace("%", " %")
+
+
+def _heading(findings: Findings) -> list[str]:
+    what = "GPU kernels" if findings.source == "gpu" else "CPU ops"
+    made_by = f"vLLM {findings.vllm_version}, " if findings.vllm_version else ""
+    span, busy = duration(findings.span_seconds), _ratio(findings.busy_ratio)
+    return [f"{findings.file}: {made_by}{findings.kernels:,} {what} in {span}, at work {busy} of the time"]
+
+
+def _heartbeat(findings: Findings, cadence: CadenceFigures) -> list[str]:
+    lines = [
+        f"Heartbeat: {cadence.steps} engine steps",
+        f"  {'':<16}{'steps':>6}{'median':>11}{'p90':>11}{'max':>11}{'busy':>8}",
+    ]
+    for name, part in (("before", cadence.before), ("during", cadence.during), ("after", cadence.after)):
+        if part.steps:
+            lines.append(
+                f"  {name + ' prefill':<16}{_part(part)}" if findings.prefills else f"  {'all':<16}{_part(part)}"
+            )
+    lines += [f"  {line}" for line in _beat_lines(findings)]
+    lines += [_wrapped(line, "  ") for line in _verdict(findings, cadence)]
+    agreed = (
+        f"; vLLM's annotations agree in {cadence.agreeing_steps} of {cadence.annotated_steps}"
+        if cadence.annotated_steps and cadence.cut_by != "annotations"
+        else ""
+    )
+    return [*lines, f"  Steps are {_CUT_BY[cadence.cut_by]}{agreed}."]
+
+
+def _part(part: Part) -> str:
+    times = (part.median_seconds, part.p90_seconds, part.max_seconds)
+    return f"{part.steps:>6}" + "".join(f"{duration(time):>11}" for time in times) + f"{_ratio(part.busy_ratio):>8}"
+
+
+def shown_steps(findings: Findings, most: int) -> Sequence[TickFigures]:
+    """At most so many steps: those around the main prefill, else the first."""
+    steps = findings.steps
+    if len(steps) <= most:
+        return steps
+    first = 0
+    if findings.main_prefill is not None:
+        main = findings.prefills[findings.main_prefill]
+        middle = (main.start_seconds + main.end_seconds) / 2
+        at = next(index for index, step in enumerate(steps) if step.start_seconds >= middle or index == len(steps) - 1)
+        first = min(max(at - most // 2, 0), len(steps) - most)
+    return steps[first : first + most]
+
+
+def _beat_lines(findings: Findings) -> list[str]:
+    steps = [step for step in shown_steps(findings, _WIDTH) if step.interval_seconds is not None]
+    top = max((step.interval_seconds or 0 for step in steps if not step.tuning), default=0)
+    if not top:
+        return []
+    bars = "".join(_bar((step.interval_seconds or 0) / top) for step in steps)
+    marks = "".join("+" if step.tuning else "P" if step.prefill else " " for step in steps).rstrip()
+    legend = "each bar a step, as high as it was long; P: with a prompt in it" + (
+        ", +: kernels tried out" if "+" in marks else ""
+    )
+    return [bars, *([marks, f"({legend})"] if marks else [])]
+
+
+def _bar(share: float) -> str:
+    return _BARS[min(int(share * len(_BARS)), len(_BARS) - 1)]
+
+
+def _verdict(findings: Findings, cadence: CadenceFigures) -> Iterator[str]:
+    if findings.main_prefill is None:
+        return
+    main = findings.prefills[findings.main_prefill]
+    prompt = f"a prompt of {main.prompt_tokens:,} tokens was" if main.prompt_tokens else "a prompt was"
+    calm = _calm(cadence)
+    slow = cadence.during.median_seconds
+    span = f"From {duration(main.start_seconds)} to {duration(main.end_seconds)}"
+    if slow is None or calm is None:
+        yield f"{span} {prompt} taken in, in {_counted(main.steps, 'step')}; the trace has no others to compare with."
+        return
+    yield (
+        f"{span} {prompt} taken in: a step every {duration(slow)} instead of every {duration(calm)}, "
+        f"{slow / calm:.1f} times as long."
+    )
+
+
+def _calm(cadence: CadenceFigures) -> float | None:
+    """Median of the pure decode steps after the prefill, or else before it."""
+    return cadence.after.median_seconds or cadence.before.median_seconds
+
+
+def _share(share: Share) -> str:
+    each = f"{duration(share.mean_seconds):>10} each" if share.launches else ""
+    return f"{share.launches:>9,} launches {duration(share.seconds):>9}{each}"
+
+
+def _phases(phases: PhaseFigures) -> list[str]:
+    rows = (("prompts", phases.prefill), ("answers", phases.decode), ("both", phases.both))
+    lines = [f"  {name:<10}{_share(share)}" for name, share in rows if share.launches]
+    if phases.prefill.launches and phases.decode.launches:
+        times = phases.prefill.launches / phases.decode.launches
+        lines.append(f"  {times:.1f} times as many launches for prompts as for answers")
+    return ["Attention of all kinds, by what the kernels' names say they work on", *lines]
+
+
+def _layers(findings: Findings) -> list[str]:
+    layers = findings.layers
+    known = f"Layers: {layers.full_attention or 'unknown'} with attention over the KV cache"
+    if not layers.linear_attention:
+        return [f"{known}, none with linear attention"]
+    lines = [f"{known}, {layers.linear_attention} with linear attention"]
+    for name, full, linear in (
+        ("in all", layers.full_share, layers.linear_share),
+        ("in decode steps", layers.full_decode_share, layers.linear_decode_share),
+    ):
+        whole = full.seconds + linear.seconds
+        for kind, share in (("KV cache", full), ("linear", linear)) if whole else ():
+            lines.append(f"  {name:<17}{kind:<10}{_share(share)}{_ratio(share.seconds / whole):>7}")
+            name = ""
+    return lines
+
+
+def _gaps(gaps: GapFigures) -> list[str]:
+    filling = ", ".join(f"{kind} {duration(seconds)}" for kind, seconds in gaps.widest_filled_by.items())
+    figures = (
+        ("p50", gaps.p50_seconds),
+        ("p90", gaps.p90_seconds),
+        ("p99", gaps.p99_seconds),
+        ("max", gaps.max_seconds),
+    )
+    busy = f"at {duration(gaps.widest_start_seconds)}, the device was at work {_ratio(gaps.widest_busy_ratio)}"
+    return [
+        f"Gaps between decode kernels ({gaps.kernel}; {gaps.samples:,} gaps in pure decode steps)",
+        "  " + "   ".join(f"{name} {duration(seconds)}" for name, seconds in figures),
+        f"  In the widest, {busy} of the time" + (f": {filling}" if filling else ""),
+    ]
+
+
+def _tuning(findings: Findings) -> list[str]:
+    tuning = findings.tuning
+    assert tuning is not None
+    size = f"{tuning.launches:,} launches, {duration(tuning.seconds)}, in {_counted(tuning.steps, 'step')}"
+    return [f"Kernels tried out, left out elsewhere: {size}", f"  {', '.join(tuning.kernels[:6])}"]
+
+
+def _families(findings: Findings) -> list[str]:
+    families = findings.families
+    whole = sum(family.seconds for family in families) or 1.0
+    launches = "launches" if findings.source == "gpu" else "calls"
+    columns = f"{launches:>9}{'time':>10}{'share':>7}{'each':>10}{'in prefill steps':>18}{'in decode steps':>17}"
+    lines = ["Kernel families" if findings.source == "gpu" else "Families of ops", f"  {'':<34}{columns}"]
+    for family in families[:_FAMILIES_SHOWN]:
+        parts = (family.in_prefill_steps, family.in_decode_steps)
+        in_prefill, in_decode = (duration(part.seconds) if part.launches else "–" for part in parts)
+        lines.append(
+            f"  {family.name:<34}{family.launches:>9,}{duration(family.seconds):>10}{_ratio(family.seconds / whole):>7}"
+            f"{duration(family.seconds / family.launches):>10}{in_prefill:>18}{in_decode:>17}"
+        )
+    if rest := families[_FAMILIES_SHOWN:]:
+        seconds, count = sum(family.seconds for family in rest), sum(family.launches for family in rest)
+        name = f"({len(rest)} further)"
+        lines.append(f"  {name:<34}{count:>9,}{duration(seconds):>10}{_ratio(seconds / whole):>7}")
+    return lines

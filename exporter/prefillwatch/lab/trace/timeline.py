@@ -1,0 +1,218 @@
+"""What is kept of a trace: when each kernel or op ran and its name, in flat arrays; and vLLM's own step annotations."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from prefillwatch.lab.trace.families import Family, family_of
+from prefillwatch.lab.trace.reading import Event
+
+Source = Literal["gpu", "cpu"]
+Numbers = npt.NDArray[np.int64]
+
+_GPU_WORK: Final = frozenset(("kernel", "gpu_memcpy", "gpu_memset"))
+_ANNOTATIONS: Final = frozenset(("user_annotation", "gpu_user_annotation"))
+#: execute_context_1(2044)_generation_4(4): requests and tokens; with details as execute_context_1(sq2044sk…)_….
+_STEP: Final = re.compile(r"execute_context_(\d+)\((?:sq)?(\d+)[^)]*\)_generation_(\d+)\((?:sq)?(\d+)[^)]*\)")
+#: More distinct names than any trace has; further ones count as one.
+MOST_NAMES: Final = 50_000
+_REST: Final = "(further kernels)"
+#: Annotations are a few per step; a file with more than this is no trace of vLLM.
+_MOST_ANNOTATIONS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A step by vLLM's own account."""
+
+    start_ns: int
+    end_ns: int
+    prompts: int
+    """Requests whose prompt was worked on."""
+    prompt_tokens: int
+    answers: int
+    """Requests that got a token each."""
+    on_gpu: bool
+    place: str
+    """The device or process that it was noted on."""
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        return self.prompts, self.prompt_tokens, self.answers
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Kernels (or CPU ops) in order of time; row i of each array is one of them. Times are nanoseconds of the trace."""
+
+    source: Source
+    starts: Numbers
+    ends: Numbers
+    own: Numbers
+    """Its duration, on the CPU less that of the ops it called."""
+    names: npt.NDArray[np.int32]
+    """Index into `texts` and `families`."""
+    lanes: npt.NDArray[np.int32]
+    texts: list[str]
+    families: list[Family]
+    annotations: list[Annotation]
+    devices: list[str]
+    device: str
+    """The one that this is about: with several in one file, the busiest."""
+    without_duration: int = 0
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def mask(self, wanted: Iterable[bool]) -> npt.NDArray[np.bool_]:
+        """Which rows have a name for which `wanted`, given per name, is true."""
+        flags: npt.NDArray[np.bool_] = np.fromiter(wanted, dtype=np.bool_, count=len(self.texts))
+        chosen: npt.NDArray[np.bool_] = flags[self.names]
+        return chosen
+
+
+@dataclass(slots=True)
+class _Rows:
+    starts: array[int] = field(default_factory=lambda: array("q"))
+    durations: array[int] = field(default_factory=lambda: array("q"))
+    names: array[int] = field(default_factory=lambda: array("i"))
+    lanes: array[int] = field(default_factory=lambda: array("i"))
+
+
+class TimelineBuilder:
+    """`add` every event, then `finish`. Keeps 24 bytes per kernel, and nothing of Python functions and the runtime."""
+
+    def __init__(self) -> None:
+        self._gpu = _Rows()
+        self._cpu = _Rows()
+        self._names: dict[str, int] = {}
+        self._lanes: dict[tuple[int | str, int | str], int] = {}
+        self._annotations: list[Annotation] = []
+        self._without_duration = 0
+
+    def add(self, event: Event) -> None:
+        if event.ph != "X":
+            return
+        if event.cat in _GPU_WORK:
+            self._add_to(self._gpu, event)
+        elif event.cat == "cpu_op":
+            self._add_to(self._cpu, event)
+        elif event.cat in _ANNOTATIONS:
+            self._annotate(event)
+
+    def _add_to(self, rows: _Rows, event: Event) -> None:
+        if event.ts is None or event.dur is None or event.dur < 0:
+            self._without_duration += 1
+            return
+        try:
+            rows.starts.append(round(event.ts * 1000))
+            rows.durations.append(round(event.dur * 1000))
+        except (OverflowError, ValueError):
+            del rows.starts[len(rows.durations) :]
+            self._without_duration += 1
+            return
+        rows.names.append(self._name(event.name))
+        rows.lanes.append(self._lanes.setdefault((event.pid, event.tid), len(self._lanes)))
+
+    def _name(self, text: str) -> int:
+        known = self._names.get(text)
+        if known is None:
+            if len(self._names) >= MOST_NAMES:
+                text = _REST
+            known = self._names.setdefault(text, len(self._names))
+        return known
+
+    def _annotate(self, event: Event) -> None:
+        found = _STEP.match(event.name)
+        if not found or event.ts is None or event.dur is None or len(self._annotations) >= _MOST_ANNOTATIONS:
+            return
+        prompts, prompt_tokens, answers, _ = (int(number) for number in found.groups())
+        start = round(event.ts * 1000)
+        on_gpu = event.cat.startswith("gpu")
+        self._annotations.append(
+            Annotation(start, start + round(event.dur * 1000), prompts, prompt_tokens, answers, on_gpu, str(event.pid))
+        )
+
+    def finish(self) -> Work:
+        """What was added, in order of time: the GPU's kernels if there are any, else the CPU's ops."""
+        source: Source = "gpu" if len(self._gpu.starts) else "cpu"
+        rows = self._gpu if source == "gpu" else self._cpu
+        self._cpu = self._gpu = _Rows()
+        starts, durations = np.array(rows.starts, np.int64), np.array(rows.durations, np.int64)
+        names, lanes = np.array(rows.names, np.int32), np.array(rows.lanes, np.int32)
+        # Of two that start together the longer is the outer one.
+        order = np.lexsort((-durations, starts))
+        starts, durations, names, lanes = starts[order], durations[order], names[order], lanes[order]
+        lane_devices = np.array([str(pid) for pid, _ in self._lanes], dtype=object)
+        devices, device = _busiest(lane_devices, lanes, durations)
+        if len(devices) > 1:
+            kept = lane_devices[lanes] == device
+            starts, durations, names, lanes = starts[kept], durations[kept], names[kept], lanes[kept]
+        own = durations if source == "gpu" else _own_times(starts, durations, lanes)
+        texts = list(self._names)
+        return Work(
+            source,
+            starts,
+            starts + durations,
+            own,
+            names,
+            lanes,
+            texts,
+            [family_of(text) for text in texts],
+            self._steps(source, device),
+            devices,
+            device,
+            self._without_duration,
+        )
+
+    def _steps(self, source: Source, device: str) -> list[Annotation]:
+        """vLLM's annotations as they lie on the device where there are such, in order of time."""
+        here = [step for step in self._annotations if step.on_gpu and step.place == device]
+        chosen = here if source == "gpu" and here else [step for step in self._annotations if not step.on_gpu]
+        return _merged(sorted(chosen, key=lambda step: step.start_ns))
+
+
+def _busiest(
+    lane_devices: npt.NDArray[np.object_], lanes: npt.NDArray[np.int32], durations: Numbers
+) -> tuple[list[str], str]:
+    """The devices (on the CPU: processes) that did something, and the one that did most."""
+    busy: dict[str, int] = {}
+    for lane in np.unique(lanes).tolist():
+        name = lane_devices[lane]
+        busy[name] = busy.get(name, 0) + int(durations[lanes == lane].sum())
+    return list(busy), max(busy, key=lambda name: busy[name], default="")
+
+
+def _merged(steps: list[Annotation]) -> list[Annotation]:
+    """One per step: on the GPU each stream that a step ran on has an annotation of its own."""
+    merged: list[Annotation] = []
+    for step in steps:
+        last = merged[-1] if merged else None
+        if last and last.counts == step.counts and step.start_ns < last.end_ns:
+            merged[-1] = replace(last, end_ns=max(last.end_ns, step.end_ns))
+        else:
+            merged.append(step)
+    return merged
+
+
+def _own_times(starts: Numbers, durations: Numbers, lanes: npt.NDArray[np.int32]) -> Numbers:
+    """Durations less those of the ops called within; ops of one thread nest."""
+    own = durations.tolist()
+    open_ops: dict[int, list[tuple[int, int]]] = {}
+    for row, (start, duration, lane) in enumerate(
+        zip(starts.tolist(), durations.tolist(), lanes.tolist(), strict=True)
+    ):
+        stack = open_ops.setdefault(lane, [])
+        while stack and stack[-1][1] <= start:
+            stack.pop()
+        if stack:
+            own[stack[-1][0]] -= duration
+        stack.append((row, start + duration))
+    return np.maximum(np.array(own, np.int64), 0)

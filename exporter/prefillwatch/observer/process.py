@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
+import uvloop
 
 from prefillwatch import __version__, logs
 from prefillwatch.analysis.ledger import Ledger
@@ -51,7 +52,8 @@ from prefillwatch.observer.told_steps import ToldSteps
 from prefillwatch.observer_settings import READY_LINE, Control, ObserverSettings, Restarts, decode_control
 from prefillwatch.wire.tap import MAX_PACKET_BYTES, End, Finish
 
-#: How often what was read is worked through.
+#: How often the taps are read and what they told is worked through. Reading more often would show nothing sooner, and
+#: each waking costs as much as a hundred tokens.
 BEAT_S: Final = 0.1
 #: Packets of one relay taken in a row, so that the admin server gets its turn when a backlog is worked off.
 _PACKETS_IN_A_ROW: Final = 32
@@ -69,6 +71,7 @@ class Observer:
 
     taps_type: ClassVar[type[TapReader]] = TapReader
     poller_type: ClassVar[type[UpstreamPoller]] = UpstreamPoller
+    publisher_type: ClassVar[type[Publisher]] = Publisher
 
     def __init__(
         self,
@@ -86,7 +89,7 @@ class Observer:
         self.registry = Registry()
         self._history = IncidentHistory(self.names, incident_prefix, wall_offset)
         buckets = PromptBuckets(analysis.prompt_edges)
-        self._publisher = Publisher(self.registry, self.names, buckets, self._history)
+        self._publisher = self.publisher_type(self.registry, self.names, buckets, self._history)
         self.ledger = Ledger(analysis, self._publisher)
         self.taps = self.taps_type(self.ledger, self.names, self._exchange_ended)
         self._gauges = Gauges(self.registry, self.ledger, self.names)
@@ -109,6 +112,7 @@ class Observer:
         self._told = ToldSteps(self.ledger.timeline)
         self._link = EngineLink(settings.engine_socket, self._engine_step)
         self._over: deque[Request] = deque(maxlen=_MOST_OVER)
+        self._tap_sockets: list[socket.socket] = []
         self._gpus: dict[str, GpuMemory] = {}
         self.live = LiveFeed(self.ledger, self.names, clock, self._figures, self.incidents, wall_offset)
         self.viewers = Viewers(self.live.open, self.live.close, self.live.hello)
@@ -117,16 +121,20 @@ class Observer:
 
     # --- The tap ---
 
-    def read_tap(self, tap: socket.socket) -> None:
-        """Take what is there; called when the socket can be read."""
+    def read_taps(self) -> bool:
+        """Take what is there; True when there may be more."""
+        return any([self._read_tap(tap) for tap in self._tap_sockets])
+
+    def _read_tap(self, tap: socket.socket) -> bool:
         for _ in range(_PACKETS_IN_A_ROW):
             try:
                 data = tap.recv(MAX_PACKET_BYTES)
             except (BlockingIOError, InterruptedError):
-                return
+                return False
             if not data:
-                return
+                return False
             self.take_packet(data)
+        return True
 
     def take_packet(self, data: bytes) -> None:
         now_ns = self._clock()
@@ -185,6 +193,7 @@ class Observer:
     # --- What the admin server shows ---
 
     def snapshot(self) -> Snapshot:
+        self.read_taps()
         now_ns = self._clock()
         self._advance(now_ns)
         self._gauges.refresh(now_ns)
@@ -198,6 +207,7 @@ class Observer:
         return self.registry.snapshot()
 
     def state(self) -> dict[str, Any]:
+        self.read_taps()
         now_ns = self._clock()
         now = now_ns / NS + self._wall_offset()
         upstream = self._poller.snapshot()
@@ -244,10 +254,9 @@ class Observer:
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, loop.call_later, _TERM_PATIENCE_S, self._end_unless_draining, stop)
-        taps = [socket.socket(fileno=descriptor) for descriptor in self._settings.tap_fds]
-        for tap in taps:
+        self._tap_sockets = [socket.socket(fileno=descriptor) for descriptor in self._settings.tap_fds]
+        for tap in self._tap_sockets:
             tap.setblocking(False)
-            loop.add_reader(tap, self.read_tap, tap)
         if self._settings.engine_socket:
             self._link.open()
         tasks = [
@@ -287,6 +296,8 @@ class Observer:
     async def _beat_for_ever(self) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
+            while self.read_taps():
+                await asyncio.sleep(0)  # the admin server gets its turn
             self.beat()
 
     async def _serve_admin(self, stop: asyncio.Event) -> None:
@@ -304,11 +315,11 @@ class Observer:
         await asyncio.Event().wait()
 
 
-def main() -> int:
+def main(make: Callable[[ObserverSettings], Observer] = Observer) -> int:
     """Entry of the process: settings as one JSON document on stdin."""
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=ObserverSettings)
     logs.configure(settings.log_level, settings.log_format, "observer")
-    observer = Observer(settings)
+    observer = make(settings)
     gc.freeze()  # what is loaded by now stays; collections need not look at it again
-    asyncio.run(observer.run())
+    uvloop.run(observer.run())
     return 0

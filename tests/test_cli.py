@@ -17,6 +17,21 @@ from click.testing import CliRunner, Result
 from prefillwatch import __version__
 from prefillwatch.cli import main
 
+COMMANDS = (
+    "serve",
+    "run",
+    "demo",
+    "sim",
+    "probe",
+    "sweep",
+    "check",
+    "doctor",
+    "record",
+    "replay",
+    "assets",
+    "healthcheck",
+)
+
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,13 +50,13 @@ def test_version() -> None:
 def test_help_lists_every_command_and_needs_none_of_them() -> None:
     script = "import sys; from prefillwatch.cli import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    for command in ("serve", "run", "demo", "sim", "probe", "sweep", "check", "assets", "healthcheck"):
+    for command in COMMANDS:
         assert f"\n  {command} " in shown
     modules = set(shown.splitlines()[-1].split())
     assert modules.isdisjoint({"pydantic", "httpx", "numpy", "prefillwatch.supervisor"})
 
 
-@pytest.mark.parametrize("command", ["serve", "run", "demo", "sim", "probe", "sweep", "check", "assets", "healthcheck"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str) -> None:
     result = invoke(command, "--help")
     assert result.exit_code == 0

@@ -21,6 +21,8 @@ _COMMANDS: Final = {
     "sweep": ("prefillwatch.commands.sweep:sweep", "Start a server with several settings and say what each costs."),
     "check": ("prefillwatch.commands.check:check", "Validate the settings, reach upstream, name what is missing."),
     "doctor": ("prefillwatch.commands.doctor:doctor", "Say in words which symptoms a running server shows, and why."),
+    "record": ("prefillwatch.commands.record:record", "Do what 'serve' does, and record to a file what is seen."),
+    "replay": ("prefillwatch.commands.replay:replay", "Metrics, incidents and the page from such a file."),
     "assets": (
         "prefillwatch.commands.assets:assets",
         "Write dashboards, alert rules and deployment files to a folder.",

@@ -21,6 +21,7 @@ from prefillwatch.errors import ConfigError
 from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.settings.values import (
     FILE,
+    FOLDER,
     LISTEN,
     LOGIN_FILE,
     SECRET,
@@ -138,6 +139,18 @@ class Settings(BaseModel):
     )
     max_models: Annotated[int, count(1, 1000)] = Field(
         32, description="model names with series of their own; further ones count as other"
+    )
+    flight_recorder_dir: Annotated[Path | None, FOLDER] = Field(
+        None, description="after an incident, write what was seen last to a file here, without texts; play it by replay"
+    )
+    flight_recorder_window: Annotated[float, duration(10.0)] = Field(
+        180.0, description="how much of the past such a file holds"
+    )
+    flight_recorder_memory: Annotated[int, SIZE] = Field(
+        32 * 2**20, description="memory for it; with more traffic than fits, it holds less of the past"
+    )
+    flight_recorder_disk: Annotated[int, SIZE] = Field(
+        256 * 2**20, description="all such files together; the oldest are deleted"
     )
     gpu: Annotated[Literal["auto", "off"], choice("auto", "off")] = Field(
         "auto", description="read GPU memory through NVML where there is a GPU (extra: prefillwatch[gpu])"

@@ -16,7 +16,8 @@ from prefillwatch.supervision.upstream_command import UpstreamCommand
 
 HERE = str(Path(__file__))
 ONE_LINE = str(Path(__file__).parents[1] / "data/login")
-OTHER_VALUES = {
+FLIGHT = {"flight_recorder_dir": str(Path(__file__).parent)}
+OTHER_VALUES: dict[str, dict[str, Any]] = {
     "tls_cert": {"tls_cert": HERE, "tls_key": HERE},
     "tls_key": {"tls_cert": HERE, "tls_key": HERE},
     "admin_tls_cert": {"admin_tls_cert": HERE, "admin_tls_key": HERE},
@@ -45,6 +46,10 @@ OTHER_VALUES = {
     "slo_tpot": {"slo_tpot": "7s"},
     "slo_itl": {"slo_itl": "7s"},
     "max_models": {"max_models": "7"},
+    "flight_recorder_dir": FLIGHT,
+    "flight_recorder_window": FLIGHT | {"flight_recorder_window": "17s"},
+    "flight_recorder_memory": FLIGHT | {"flight_recorder_memory": "7MiB"},
+    "flight_recorder_disk": FLIGHT | {"flight_recorder_disk": "7MiB"},
     "gpu": {"gpu": "off"},
     "log_level": {"log_level": "debug"},
     "log_format": {"log_format": "json"},

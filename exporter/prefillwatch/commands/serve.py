@@ -42,10 +42,15 @@ def run(settings: Settings, command: tuple[str, ...]) -> None:
     The server gets a free loopback port by --host and --port, unless the command has its own --port. For a command that
     takes its port in another way, write {port} where it belongs. Output, signals and the exit code pass through.
     """
+    sys.exit(supervise(launch_of(settings, command)))
+
+
+def launch_of(settings: Settings, command: tuple[str, ...]) -> Launch:
+    """In front of the server that this command starts."""
     prepared = prepare(command, settings.upstream, free_port)
     if prepared.api_key is None:
         prepared = replace(prepared, api_key=os.environ.get("VLLM_API_KEY"))  # which vLLM takes its key from too
-    sys.exit(supervise(Launch(settings, prepared.upstream, prepared)))
+    return Launch(settings, prepared.upstream, prepared)
 
 
 def supervise(launch: Launch) -> int:

@@ -3,5 +3,6 @@
 import sys
 
 from prefillwatch.observer.process import main
+from prefillwatch.recorder.observer import observer_for
 
-sys.exit(main())
+sys.exit(main(observer_for))

@@ -12,17 +12,16 @@ from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.poller import UpstreamPoller
 from prefillwatch.observer.engine_link import EngineLink
 from prefillwatch.observer.process import Observer
+from prefillwatch.observer.publish import Publisher
 from prefillwatch.observer.taps import TapReader
 from prefillwatch.observer_settings import Control, ObserverSettings
 from prefillwatch.recorder import entries
 from prefillwatch.recorder.chunks import Entry, FactPacket, Kind
 from prefillwatch.recorder.file import Header, RecordingError
 from prefillwatch.recorder.told import ToldTaps
+from prefillwatch.recorder.totals import GapTotals, TotallingPublisher
 
 NS: Final = 1_000_000_000
-#: The books of a recording that breaks off are worked through as if so much time had passed.
-_AFTERMATH_NS: Final = 3 * NS
-_BEAT_NS: Final = NS // 10
 
 
 class ReplayClock:
@@ -73,6 +72,7 @@ class ReplayObserver(Observer):
     """Everything one observer process held then. `play` every entry in turn."""
 
     poller_type: ClassVar[type[UpstreamPoller]] = ToldUpstream
+    publisher_type: ClassVar[type[Publisher]] = TotallingPublisher
 
     def __init__(self, header: Header, clock: ReplayClock, admin_fds: tuple[int, ...] = ()) -> None:
         settings = ObserverSettings(
@@ -108,6 +108,12 @@ class ReplayObserver(Observer):
         }
 
     @property
+    def gap_totals(self) -> GapTotals:
+        """All gaps so far, of all models."""
+        assert isinstance(self._publisher, TotallingPublisher)
+        return self._publisher.totals
+
+    @property
     def _told_upstream(self) -> ToldUpstream:
         assert isinstance(self._poller, ToldUpstream)
         return self._poller
@@ -135,13 +141,6 @@ class ReplayObserver(Observer):
             player(content)
         except msgspec.DecodeError as error:
             raise RecordingError(f"an entry of kind {entry.kind} cannot be read: {error}") from None
-
-    def finish(self) -> None:
-        """The recording is over: what waits for what can no longer come is worked through."""
-        until = self._replay_clock.now_ns + _AFTERMATH_NS
-        while self._replay_clock.now_ns < until:
-            self._replay_clock.now_ns += _BEAT_NS
-            self.beat()
 
     def _play_packet(self, packet: FactPacket | bytes) -> None:
         if isinstance(packet, bytes):

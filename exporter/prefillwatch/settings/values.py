@@ -160,6 +160,16 @@ def _existing_file(value: Any) -> Path:
     return path
 
 
+def _existing_folder(value: Any) -> Path:
+    """A folder in which files can be made."""
+    path = Path(text(value)).expanduser()
+    if not path.is_dir():
+        raise ValueError(f"{str(path)!r} is no folder; make it first: mkdir -p {path}")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ValueError(f"cannot write in {str(path)!r}; choose a folder of the user that prefillwatch runs as")
+    return path
+
+
 def _secret_in_file(value: Any) -> str:
     """What a file holds, less white space around it; so that a secret is never in a command line or an environment."""
     path = _existing_file(value)
@@ -215,6 +225,7 @@ def _show_edges(edges: tuple[int, ...]) -> str:
 LISTEN = Kind(lambda value: parse_listen(text(value)), "HOST:PORT")
 UPSTREAM = Kind(lambda value: parse_upstream(text(value)), "URL")
 FILE = Kind(_existing_file, "FILE")
+FOLDER = Kind(_existing_folder, "DIR")
 SOCKET = Kind(_socket_path, "PATH")
 SECRET = Kind(text, "KEY")
 SECRET_FILE = Kind(_secret_in_file, "FILE")

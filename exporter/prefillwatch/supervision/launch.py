@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from prefillwatch.analysis.settings import AnalysisSettings, Slo, StallRule
 from prefillwatch.config import Settings
-from prefillwatch.observer_settings import ObserverSettings, encode
+from prefillwatch.observer_settings import FlightSettings, ObserverSettings, RecordSettings, encode
 from prefillwatch.relay.settings import RelaySettings
 from prefillwatch.supervision.upstream_command import UpstreamCommand
 
@@ -28,6 +28,7 @@ class Launch:
     settings: Settings
     upstream: str
     command: UpstreamCommand | None = None
+    record: RecordSettings | None = None
     relay_argv: Sequence[str] = _RELAY
     observer_argv: Sequence[str] = _OBSERVER
 
@@ -84,6 +85,8 @@ class Launch:
                 analysis=analysis_settings(settings),
                 gpu=settings.gpu == "auto",
                 usage_injected=settings.usage == "inject",
+                record=self.record,
+                flight=flight_settings(settings),
                 mode="run" if self.command else "serve",
                 log_level=settings.log_level,
                 log_format=settings.log_format,
@@ -93,6 +96,17 @@ class Launch:
 
 def _revealed(secret: SecretStr | None) -> str:
     return secret.get_secret_value() if secret else ""
+
+
+def flight_settings(settings: Settings) -> FlightSettings | None:
+    if settings.flight_recorder_dir is None:
+        return None
+    return FlightSettings(
+        folder=str(settings.flight_recorder_dir.absolute()),
+        window_s=settings.flight_recorder_window,
+        memory_bytes=settings.flight_recorder_memory,
+        disk_bytes=settings.flight_recorder_disk,
+    )
 
 
 def analysis_settings(settings: Settings) -> AnalysisSettings:

@@ -1,0 +1,104 @@
+"""``prefillwatch replay``: metrics, incidents and the page from a recording."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import click
+
+from prefillwatch.errors import ConfigError
+from prefillwatch.export.exposition import render
+from prefillwatch.recorder.file import RecordingFile
+from prefillwatch.recorder.player import Player
+from prefillwatch.recorder.summary import Played, summary
+from prefillwatch.settings.addresses import ListenAddress, parse_listen
+from prefillwatch.supervision.listening import bind_listeners, port_of
+
+_MOST_INCIDENTS = 1000
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--speed", default="max", show_default=True, metavar="X|max", help="Times as fast as it was.")
+@click.option("--admin", metavar="HOST:PORT", help="Show the page, /metrics and /api/… there, until Ctrl-C.")
+@click.option("--metrics", type=click.Path(path_type=Path, dir_okay=False), help="Write the metrics at its end here.")
+@click.option("--incidents", type=click.Path(path_type=Path, dir_okay=False), help="Write the incidents here, as JSON.")
+def replay(file: Path, speed: str, admin: str | None, metrics: Path | None, incidents: Path | None) -> None:
+    """Play what 'record' or the flight recorder wrote, and say what is in it.
+
+    The same code works on it as then, so metrics, incidents and page are the same, whenever it is played. To watch it
+    as it happened: --speed 1 --admin :9843
+    """
+    pace = _pace(speed)
+    address = _address(admin) if admin else None
+    recording = RecordingFile(file)
+    try:
+        listeners = _listen(address) if address else []
+        asyncio.run(_play(Player(recording, pace, listeners), bool(listeners), metrics, incidents))
+    finally:
+        recording.close()
+
+
+async def _play(player: Player, shown: bool, metrics: Path | None, incidents: Path | None) -> None:
+    if not shown:
+        _tell(player, await player.play(), metrics, incidents)
+        return
+    async with player.shown() as stop:
+        playing = asyncio.ensure_future(player.play())
+        stopped = asyncio.ensure_future(stop.wait())
+        await asyncio.wait([playing, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not playing.done():
+            playing.cancel()
+            await asyncio.wait([playing])
+            return
+        _tell(player, playing.result(), metrics, incidents)
+        click.echo("It is still shown; Ctrl-C ends it.")
+        await stopped
+
+
+def _tell(player: Player, played: Played, metrics: Path | None, incidents: Path | None) -> None:
+    observer = player.observer
+    snapshot, found = observer.snapshot(), observer.incidents(_MOST_INCIDENTS)
+    if metrics is not None:
+        _write(metrics, render(snapshot)[0])
+    if incidents is not None:
+        _write(incidents, json.dumps(found, indent=2).encode() + b"\n")
+    for line in summary(played, snapshot, observer.gap_totals, found):
+        click.echo(line)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}; choose a file that you can write") from None
+
+
+def _pace(speed: str) -> float | None:
+    if speed == "max":
+        return None
+    try:
+        pace = float(speed)
+    except ValueError:
+        pace = 0.0
+    if not 0 < pace < float("inf"):
+        raise ConfigError(f"--speed: {speed!r} is no speed; write max, or a number above 0 such as 1 or 10")
+    return pace
+
+
+def _address(text: str) -> ListenAddress:
+    try:
+        return parse_listen(text)
+    except ValueError as error:
+        raise ConfigError(f"--admin: {error}") from None
+
+
+def _listen(address: ListenAddress) -> list[socket.socket]:
+    """Raises ListenError."""
+    (listeners,) = bind_listeners(address, 1, "admin")
+    shown = ListenAddress(address.host, port_of(listeners)).reachable
+    click.echo(f"metrics: http://{shown}/metrics  live page: http://{shown}/")
+    return listeners

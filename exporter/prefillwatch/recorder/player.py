@@ -1,0 +1,71 @@
+"""Plays a recording at a pace, and shows it meanwhile where somebody wants to look."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from prefillwatch.recorder.chunks import Kind
+from prefillwatch.recorder.file import RecordingFile
+from prefillwatch.recorder.replay import NS, ReplayClock, ReplayObserver
+from prefillwatch.recorder.summary import Played
+
+#: What the live page takes for the pace when there is none.
+_AS_FAST_AS_CAN_BE = 1000.0
+#: Waits shorter than this are left out.
+_SHORTEST_WAIT_S = 0.002
+
+
+class Player:
+    """``speed``: times as fast as it was; None: as fast as can be."""
+
+    def __init__(self, file: RecordingFile, speed: float | None, admin: Sequence[socket.socket] = ()) -> None:
+        self._file = file
+        self._speed = speed
+        self._shown = bool(admin)
+        self._clock = ReplayClock()
+        admin_fds = tuple(listener.detach() for listener in admin)
+        self.observer = ReplayObserver(file.header, self._clock, admin_fds)
+        self.observer.live.rate = speed or _AS_FAST_AS_CAN_BE
+
+    async def play(self) -> Played:
+        """Raises RecordingError where the file is damaged."""
+        begun, first_ns = time.monotonic(), 0
+        for entry in self._file.entries():
+            first_ns = first_ns or entry.now_ns
+            if entry.kind == Kind.BEAT:
+                await self._wait(begun, (entry.now_ns - first_ns) / NS)
+            self.observer.play(entry)
+        seconds = (self._clock.now_ns - first_ns) / NS if first_ns else 0.0
+        took, file = time.monotonic() - begun, self._file
+        return Played(file.path.name, file.header, file.size, seconds, took, file.cut_at)
+
+    async def _wait(self, begun: float, seconds: float) -> None:
+        """Until so many seconds of the recording have passed."""
+        if self._speed is not None:
+            ahead = begun + seconds / self._speed - time.monotonic()
+            if ahead > _SHORTEST_WAIT_S:
+                await asyncio.sleep(ahead)
+                return
+        if self._shown:
+            await asyncio.sleep(0)
+
+    @contextlib.asynccontextmanager
+    async def shown(self) -> AsyncIterator[asyncio.Event]:
+        """The page, the metrics and the API are there inside of the block; it gives what is set by Ctrl-C."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        serving = asyncio.ensure_future(self.observer.serve(stop))
+        try:
+            yield stop
+        finally:
+            stop.set()
+            await serving
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from prefillwatch.errors import ConfigError
+from prefillwatch.lab.arrivals import read_arrivals
 from prefillwatch.lab.charts.drawing import require_charts
 from prefillwatch.lab.probe.experiment import Progress, run_probe
 from prefillwatch.lab.probe.page import to_html
@@ -77,6 +78,21 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
 @click.option(
     "--recovery", default="5s", show_default=True, callback=_seconds, metavar="DURATION", help="Streams alone again."
 )
+@click.option(
+    "--arrivals",
+    "arrivals_file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Recorded arrivals, with prompt and output tokens, in place of prompts at once (JSONL or CSV).",
+)
+@click.option(
+    "--arrivals-for",
+    default="1m",
+    show_default=True,
+    callback=_seconds,
+    metavar="DURATION",
+    help="Play only so much of them.",
+)
 @click.option("--answer-tokens", type=click.IntRange(1), default=16, show_default=True, help="Answer of a long prompt.")
 @click.option(
     "--victim-tokens",
@@ -119,6 +135,8 @@ def probe(
     json_file: Path | None,
     html_file: Path | None,
     compare_file: Path | None,
+    arrivals_file: Path | None,
+    arrivals_for: float,
     api_key_file: Path | None,
     api_key: str | None,
     headers: dict[str, str],
@@ -135,6 +153,8 @@ def probe(
     What it may send at most is told first. Ctrl-C ends it early and reports what was measured until then.
     """
     settings = _settings(options)
+    if arrivals_file:
+        settings = settings.of_arrivals(read_arrivals(arrivals_file).limited(seconds=arrivals_for))
     plan(settings)
     before = read_side(compare_file) if compare_file else None
     for file in (json_file, html_file):

@@ -8,6 +8,7 @@ request or two tell what the chat template adds and what a word costs; then leng
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -32,6 +33,7 @@ FEWEST_WORDS: Final = 16
 #: Tokens that learning may cost at most: see `learning_tokens`.
 SMALL_WORDS: Final = (4, 68)
 _ROUNDS: Final = 12
+_BLOCK_TOKENS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class PromptMaker:
     def __init__(self, target: Target, source: Literal["tokenize", "usage"], seed: str) -> None:
         self.target = target
         self.source: Literal["tokenize", "usage"] = source
+        self._seed = seed
         self._rng = random.Random(seed)
         self._words: tuple[str, ...] = COMMON
         self._overhead = 0.0
@@ -72,13 +75,22 @@ class PromptMaker:
         await (maker._learn_by_tokenize() if source == "tokenize" else maker._learn_by_usage())
         return maker
 
-    async def make(self, tokens: int) -> Prompt:
+    @property
+    def shortest(self) -> int:
+        """Tokens of the shortest prompt there can be, for the chat template counts too."""
+        return round(self._overhead) + 1
+
+    async def make(self, tokens: int, blocks: Sequence[int] = ()) -> Prompt:
         """A user message that makes a chat of `tokens` prompt tokens. Raises TargetError where the chat template alone
-        is as long."""
-        shortest = round(self._overhead) + 1
-        if tokens < shortest:
-            raise TargetError(f"a prompt on this server has at least {shortest} tokens, not {tokens}")
-        words = self._rng.choices(self._words, k=max(1, round((tokens - self._overhead) / self._per_word)))
+        is as long.
+
+        Prompts share the text of equal `blocks` of 512 tokens at their start, as recorded traffic may have it.
+        """
+        if tokens < self.shortest:
+            raise TargetError(f"a prompt on this server has at least {self.shortest} tokens, not {tokens}")
+        length = max(1, round((tokens - self._overhead) / self._per_word))
+        words = self._shared(blocks)[:length]
+        words += self._rng.choices(self._words, k=length - len(words))
         if self.source == "usage":
             return Prompt(" ".join(words), tokens, exact=False)
         return await self._fitted(words, tokens)
@@ -98,6 +110,14 @@ class PromptMaker:
         if self.source == "usage" and used_tokens and used_tokens > self._overhead:
             words = (prompt.tokens - self._overhead) / self._per_word
             self._per_word = (used_tokens - self._overhead) / max(1.0, words)
+
+    def _shared(self, blocks: Sequence[int]) -> list[str]:
+        length = round(_BLOCK_TOKENS / self._per_word)
+        return [
+            word
+            for block in blocks
+            for word in random.Random(f"{self._seed} block {block}").choices(self._words, k=length)
+        ]
 
     async def _fitted(self, words: list[str], tokens: int) -> Prompt:
         best: Prompt | None = None

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from prefillwatch.lab.client import Answer
 from prefillwatch.lab.probe.halt import Halt, Halted
@@ -23,6 +23,15 @@ _MOST_FAILURES: Final = 3
 _PAUSE_AFTER_FAILURE_S: Final = 0.3
 #: So that the server has noticed that the victims of the run before are gone.
 _PAUSE_BETWEEN_RUNS_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Lump:
+    """A long prompt, due so many seconds after the first."""
+
+    prompt: Prompt
+    answer_tokens: int
+    at_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +92,28 @@ class _Probe:
             (repeat, tokens) for repeat in range(self._settings.repeats) for tokens in self._settings.prompt_tokens
         ]
         for number, (repeat, tokens) in enumerate(sizes, 1):
-            prompts = await maker.make_many(self._settings.inject, tokens)
-            run = Run(tokens, repeat)
+            lumps = await self._lumps(maker, tokens)
+            run = Run(tokens, repeat, asked_tokens=[lump.prompt.tokens for lump in lumps])
             self._result.runs.append(run)
             say = functools.partial(self._say, number)
             play = _Play(self._target, self._settings, maker, run, say)
-            await play.run(prompts)
+            await play.run(lumps)
             await asyncio.sleep(_PAUSE_BETWEEN_RUNS_S)
+
+    async def _lumps(self, maker: PromptMaker, tokens: int) -> list[Lump]:
+        """Made before anybody streams, since counting tokens is work for the server too."""
+        settings = self._settings
+        if settings.arrivals is None:
+            prompts = await maker.make_many(settings.inject, tokens)
+            return [Lump(prompt, settings.answer_tokens) for prompt in prompts]
+        return [
+            Lump(
+                await maker.make(max(arrival.prompt_tokens, maker.shortest), arrival.blocks),
+                max(1, arrival.output_tokens),
+                arrival.at_seconds,
+            )
+            for arrival in settings.arrivals.arrivals
+        ]
 
     async def _rehearse(self, maker: PromptMaker) -> None:
         """One long prompt on an idle server: what is compiled or loaded at the first one is no freeze to report, and a
@@ -121,12 +145,13 @@ class _Play:
         self._run = run
         self._say = say
         self._victims: list[asyncio.Task[None]] = []
-        self._others: list[asyncio.Task[Answer]] = []
+        self._others: list[asyncio.Task[Any]] = []
+        self._lumps = 0
         self._shown = 0.0
 
-    async def run(self, prompts: Iterable[Prompt]) -> None:
+    async def run(self, lumps: Sequence[Lump]) -> None:
         try:
-            await self._phases(prompts)
+            await self._phases(lumps)
         except asyncio.CancelledError:
             self._run.problem = "cut short"
             raise
@@ -137,7 +162,7 @@ class _Play:
             self._run.ended_ns = time.monotonic_ns()
             await _hang_up([*self._victims, *self._others])
 
-    async def _phases(self, prompts: Iterable[Prompt]) -> None:
+    async def _phases(self, lumps: Sequence[Lump]) -> None:
         settings, run = self._settings, self._run
         self._start_victims()
         await self._until(lambda: self._streaming() == settings.victims or self._failed() != [], START_LIMIT_S)
@@ -145,10 +170,10 @@ class _Play:
         run.streaming_ns = time.monotonic_ns()
         self._say(f"{settings.victims} victims stream; warm-up {settings.warmup_seconds:g} s")
         await self._until(lambda: False, settings.warmup_seconds)
-        self._inject(prompts)
-        sent = "1 prompt" if settings.inject == 1 else f"{settings.inject} prompts"
-        self._say(f"{sent} of {run.prompt_tokens:,} tokens sent")
-        await self._until(self._taken_in, settings.injection_seconds)
+        self._say(_sending(settings, run.prompt_tokens))
+        self._lumps = len(lumps)
+        self._others.append(asyncio.create_task(self._inject(lumps)))
+        await self._until(self._taken_in, settings.arriving_seconds + settings.injection_seconds)
         self._check_prompts()
         waited = max(0, run.released_ns - run.injected_ns) / 1e9
         self._say(f"taken in after {waited:.1f} s; recovery {settings.recovery_seconds:g} s")
@@ -182,11 +207,14 @@ class _Play:
         room = (self._target.max_model_len or left) - VICTIM_PROMPT_TOKENS
         return max(1, min(left - VICTIM_PROMPT_TOKENS, room))
 
-    def _inject(self, prompts: Iterable[Prompt]) -> None:
-        for prompt in prompts:
+    async def _inject(self, lumps: Sequence[Lump]) -> None:
+        start = time.monotonic()
+        for lump in lumps:
+            if (early := start + lump.at_seconds - time.monotonic()) > 0:
+                await asyncio.sleep(early)
             answer = Answer()
             self._run.injected.append(answer)
-            body = self._target.body(prompt.text, self._settings.answer_tokens)
+            body = self._target.body(lump.prompt.text, lump.answer_tokens)
             self._others.append(asyncio.create_task(self._target.ask(body, answer=answer)))
 
     def _streaming(self) -> int:
@@ -206,7 +234,8 @@ class _Play:
             )
 
     def _taken_in(self) -> bool:
-        return all(answer.reads_ns or answer.closed_ns or answer.error for answer in self._run.injected)
+        injected = self._run.injected
+        return len(injected) == self._lumps and all(each.reads_ns or each.closed_ns for each in injected)
 
     def _check_prompts(self) -> None:
         injected = self._run.injected
@@ -235,7 +264,14 @@ class _Play:
         self._say(f"{tokens:,} tokens streamed{prompts}", passing=True)
 
 
-async def _hang_up(tasks: list[asyncio.Task[None] | asyncio.Task[Answer]]) -> None:
+def _sending(settings: ProbeSettings, prompt_tokens: int) -> str:
+    if settings.arrivals:
+        return f"{settings.inject} recorded arrivals over {settings.arriving_seconds:.0f} s"
+    prompts = "1 prompt" if settings.inject == 1 else f"{settings.inject} prompts"
+    return f"{prompts} of {prompt_tokens:,} tokens sent"
+
+
+async def _hang_up(tasks: Sequence[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     with contextlib.suppress(asyncio.CancelledError):

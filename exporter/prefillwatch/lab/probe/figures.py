@@ -1,11 +1,12 @@
 """From the raw times of a run to its figures. Pure.
 
-The victims' gaps are taken twice: all of them, and those of the injection window, from the first long prompt sent to
-the first token of the last one. A percentile means nothing without the population behind it.
+The victims' gaps are taken twice: all of them, and those of the injection window, while any long prompt waited for its
+first token. A percentile means nothing without the population behind it.
 """
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import statistics
 from collections.abc import Iterable, Sequence
@@ -65,6 +66,7 @@ class Injected:
     cached_tokens: int | None
     ttft_seconds: float | None
     error: str = ""
+    asked_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class RunFigures:
     added_seconds: float
     """All the time by which the window's gaps went beyond the baseline, mean over the victims that streamed in it."""
     restarts: int
-    """Victims whose answer ended in the window, so that they were silent by themselves for a while."""
+    """Answers of victims that ended in the window, so that the victim was silent by itself for a while."""
     silent: int
     """Victims that had used up all their tokens before the window's end."""
     failed_victims: int
@@ -116,16 +118,15 @@ class RunFigures:
 def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
     """The figures of a run, whole or cut short."""
     gaps = victim_gaps(run)
-    start_ns, end_ns = run.injected_ns, run.released_ns
-    inside = [gap for gap in gaps if start_ns and gap.overlaps(start_ns, end_ns)]
-    outside = [gap for gap in gaps if not (start_ns and gap.overlaps(start_ns, end_ns))]
+    start_ns, end_ns, window = run.injected_ns, run.released_ns, run.window()
+    inside, outside = split(gaps, window)
     before = [gap for gap in gaps if gap.start_ns >= run.streaming_ns and (not start_ns or gap.end_ns <= start_ns)]
     baselines = _baselines(before, len(run.victims))
     baseline = statistics.median(_seconds(before)) if before else None
     quiet = [gap for gap in outside if run.streaming_ns and gap.start_ns >= run.streaming_ns]
     used = rule or StallRule()
     stalls = [gap for gap in inside if is_stall(gap, baselines[gap.victim], used)]
-    window_seconds = max(0, end_ns - start_ns) / _NS
+    window_seconds = sum(end - start for start, end in window) / _NS
     return RunFigures(
         prompt_tokens=run.prompt_tokens,
         repeat=run.repeat,
@@ -142,10 +143,10 @@ def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
         quiet_seconds=max(0.0, (run.ended_ns - run.streaming_ns) / _NS - window_seconds) if run.streaming_ns else 0.0,
         worst_added_seconds=max((_excess(gap, baselines[gap.victim]) for gap in inside), default=0.0),
         added_seconds=_added(inside, baselines),
-        restarts=sum(_restarted(answers, start_ns, end_ns) for answers in run.victims),
+        restarts=sum(_restarts(answers, window) for answers in run.victims),
         silent=sum(_is_silent(answers, end_ns) for answers in run.victims),
         failed_victims=sum(bool(answer.error) for answers in run.victims for answer in answers),
-        prompts=tuple(_injected(answer, run.prompt_tokens) for answer in run.injected),
+        prompts=_prompts(run),
         problem=run.problem,
     )
 
@@ -158,6 +159,18 @@ def victim_gaps(run: Run) -> list[Gap]:
         for answer in answers
         for (start, end), events in zip(itertools.pairwise(answer.reads_ns), answer.read_events[1:], strict=False)
     ]
+
+
+def split(gaps: Sequence[Gap], window: Sequence[tuple[int, int]]) -> tuple[list[Gap], list[Gap]]:
+    """Gaps that overlap a time of the window (see `Run.window`), and the others."""
+    starts, ends = [start for start, _ in window], [end for _, end in window]
+    inside: list[Gap] = []
+    outside: list[Gap] = []
+    for gap in gaps:
+        # The times are in order and apart, so only the last that began before the gap's end can reach into it.
+        last = bisect.bisect_left(starts, gap.end_ns) - 1
+        (inside if last >= 0 and ends[last] > gap.start_ns else outside).append(gap)
+    return inside, outside
 
 
 def is_stall(gap: Gap, baseline_s: float | None, rule: StallRule) -> bool:
@@ -191,18 +204,24 @@ def _added(inside: Sequence[Gap], baselines: Sequence[float | None]) -> float:
     return max(0.0, total / len(victims)) if victims else 0.0
 
 
-def _restarted(answers: Sequence[Answer], start_ns: int, end_ns: int) -> bool:
-    return any(answer.reads_ns and start_ns < answer.reads_ns[-1] < end_ns for answer in answers[:-1])
+def _restarts(answers: Sequence[Answer], window: Sequence[tuple[int, int]]) -> int:
+    ends = [answer.reads_ns[-1] for answer in answers[:-1] if answer.reads_ns]
+    return sum(start < end_ns < end for end_ns in ends for start, end in window)
 
 
 def _is_silent(answers: Sequence[Answer], end_ns: int) -> bool:
     return bool(answers) and answers[-1].complete and answers[-1].closed_ns < end_ns
 
 
+def _prompts(run: Run) -> tuple[Injected, ...]:
+    asked = run.asked_tokens or [run.prompt_tokens] * len(run.injected)
+    return tuple(_injected(answer, tokens) for answer, tokens in zip(run.injected, asked, strict=False))
+
+
 def _injected(answer: Answer, asked_tokens: int) -> Injected:
     error = answer.error or (f"HTTP {answer.status}" if answer.status not in (0, 200) else "")
     tokens = answer.prompt_tokens or asked_tokens
-    return Injected(tokens, answer.cached_tokens, answer.ttft_seconds, error)
+    return Injected(tokens, answer.cached_tokens, answer.ttft_seconds, error, asked_tokens)
 
 
 def _seconds(gaps: Iterable[Gap]) -> list[float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from prefillwatch.lab.charts.drawing import CALM, INK, MUTED, SHADE, STALL, axes, legend, to_svg
-from prefillwatch.lab.probe.figures import Gap, RunFigures, victim_gaps
+from prefillwatch.lab.probe.figures import Gap, RunFigures, split, victim_gaps
 from prefillwatch.lab.probe.response import Response
 from prefillwatch.lab.probe.timeline import Run
 
@@ -40,7 +40,8 @@ def lanes(run: Run, figures: RunFigures) -> str:
         left, right = (answer.sent_ns - start_ns) / 1e9, (until - start_ns) / 1e9
         waiting.plot([left, right], [number, number], color=STALL, linewidth=3.2, solid_capstyle="butt")
     for each in (victims, waiting):
-        each.axvspan(0, (end_ns - start_ns) / 1e9, color=SHADE, zorder=0, linewidth=0)
+        for left, right in run.window():
+            each.axvspan((left - start_ns) / 1e9, (right - start_ns) / 1e9, color=SHADE, zorder=0, linewidth=0)
         each.grid(visible=False, axis="y")
         each.invert_yaxis()
         each.set_yticks([])
@@ -66,8 +67,7 @@ def _ticks(on: Axes, times: np.ndarray[tuple[int], np.dtype[np.float64]], lane: 
 def tails(run: Run) -> str:
     """The share of gaps that are longer than a length, for both populations: where a curve crosses 1 % is its p99."""
     gaps = victim_gaps(run)
-    start_ns, end_ns = run.injected_ns, run.released_ns
-    inside = [gap for gap in gaps if gap.overlaps(start_ns, end_ns)]
+    inside, _ = split(gaps, run.window())
     figure, (each,) = axes(height=3.2)
     _tail(each, gaps, CALM, f"all tokens ({len(gaps):,} gaps)")
     _tail(each, inside, STALL, f"injection window ({len(inside):,} gaps)")

@@ -132,9 +132,9 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 def _settings(settings: ProbeSettings) -> dict[str, Any]:
-    rule = settings.stall
-    stall = {"min_seconds": rule.min_seconds, "factor": rule.factor, "always_seconds": rule.always_seconds}
-    return {
-        field.name: stall if field.name == "stall" else getattr(settings, field.name)
-        for field in dataclasses.fields(settings)
-    }
+    shown = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    rule, arrivals = settings.stall, settings.arrivals
+    shown["stall"] = {name: getattr(rule, name) for name in ("min_seconds", "factor", "always_seconds")}
+    if arrivals is not None:
+        shown["arrivals"] = {"seconds": arrivals.seconds, "prompt_tokens": arrivals.prompt_tokens}
+    return shown

@@ -57,8 +57,8 @@ def on_stalls(run: RunFigures, victims: int) -> str:
     each = run.stall_seconds / max(run.stalled_victims, 1)
     return (
         f"{run.stalls} gaps of {run.stalled_victims} of {victims} victims were stalls, "
-        f"{duration(run.stall_seconds)} in all beyond their usual gap ({duration(each)} per stalled victim, in the "
-        f"{duration(run.window_seconds)} from the first prompt sent to the first token of the last)."
+        f"{duration(run.stall_seconds)} in all beyond their usual gap: {duration(each)} per stalled victim, in the "
+        f"{duration(run.window_seconds)} of the injection window."
     )
 
 
@@ -129,9 +129,8 @@ def on_trouble(runs: Sequence[RunFigures]) -> list[str]:
             f"{silent} victims had used up their tokens before the long prompts were taken in; allow more by "
             "--victim-tokens."
         )
-    off = [run for run in runs if any(abs(p.prompt_tokens - run.prompt_tokens) > 0 for p in run.prompts)]
-    if off:
-        worst = max((p.prompt_tokens - run.prompt_tokens for run in off for p in run.prompts), key=abs)
+    worst = max((p.prompt_tokens - p.asked_tokens for run in runs for p in run.prompts), key=abs, default=0)
+    if worst:
         found.append(f"Prompts were up to {abs(worst):,} tokens {'longer' if worst > 0 else 'shorter'} than asked for.")
     lost = sum(run.failed_victims for run in runs)
     if lost:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from prefillwatch.analysis.settings import StallRule
 from prefillwatch.errors import ConfigError
+from prefillwatch.lab.arrivals import Schedule
 from prefillwatch.lab.prompts import learning_tokens
 
 #: Room for a victim's prompt, a sentence or two and the chat template, in tokens.
@@ -36,6 +37,9 @@ class ProbeSettings:
     max_tokens: int = 2_000_000
     max_seconds: float = 900.0
     stall: StallRule = field(default_factory=StallRule)
+    arrivals: Schedule | None = None
+    """Prompts and answers as recorded traffic had them, in place of `inject` prompts at once. The other two are then
+    `len(arrivals.arrivals)` and the size of the longest: see `of_arrivals`."""
     label: str = ""
     """What the server is called in the report, such as "chunked prefill off"."""
     seed: str = ""
@@ -43,6 +47,16 @@ class ProbeSettings:
 
     def __post_init__(self) -> None:
         _check(self)
+
+    def of_arrivals(self, schedule: Schedule) -> ProbeSettings:
+        """The same with recorded arrivals in place of the prompts at once."""
+        longest = max(arrival.prompt_tokens for arrival in schedule.arrivals)
+        return replace(self, arrivals=schedule, inject=len(schedule.arrivals), prompt_tokens=(longest,))
+
+    @property
+    def arriving_seconds(self) -> float:
+        """From the first long prompt sent to the last."""
+        return self.arrivals.seconds if self.arrivals else 0.0
 
     @property
     def runs(self) -> int:
@@ -74,7 +88,7 @@ class Plan:
 
 def plan(settings: ProbeSettings) -> Plan:
     """The bounds of a probe. Raises ConfigError when they are beyond what the settings allow."""
-    shortest = settings.runs * (settings.warmup_seconds + settings.recovery_seconds)
+    shortest = settings.runs * (settings.warmup_seconds + settings.arriving_seconds + settings.recovery_seconds)
     longest = shortest + settings.runs * (START_LIMIT_S + settings.injection_seconds)
     planned = Plan(
         long_prompt_tokens=_long_prompt_tokens(settings),
@@ -99,6 +113,8 @@ def plan(settings: ProbeSettings) -> Plan:
 def check_fits(settings: ProbeSettings, max_model_len: int | None) -> None:
     """Raises ConfigError when the server could not take the longest prompt."""
     longest = max(settings.prompt_tokens) + settings.answer_tokens
+    if settings.arrivals:
+        longest = max(each.prompt_tokens + each.output_tokens for each in settings.arrivals.arrivals)
     if max_model_len is not None and longest > max_model_len:
         raise ConfigError(
             f"a prompt of {max(settings.prompt_tokens):,} tokens and {settings.answer_tokens} tokens of answer do not "
@@ -107,6 +123,8 @@ def check_fits(settings: ProbeSettings, max_model_len: int | None) -> None:
 
 
 def _long_prompt_tokens(settings: ProbeSettings) -> int:
+    if settings.arrivals:
+        return settings.repeats * (settings.arrivals.prompt_tokens + settings.arrivals.output_tokens)
     each = sum(tokens + settings.answer_tokens for tokens in settings.prompt_tokens)
     return settings.repeats * settings.inject * each
 

@@ -9,6 +9,7 @@ from typing import Final
 from prefillwatch.lab.probe import sentences
 from prefillwatch.lab.probe.figures import Spread
 from prefillwatch.lab.probe.result import Dose, ProbeResult
+from prefillwatch.lab.probe.settings import ProbeSettings
 from prefillwatch.lab.report.table import duration, text_table
 
 _WIDTH: Final = 118
@@ -52,11 +53,18 @@ def title(result: ProbeResult) -> str:
 
 def subtitle(result: ProbeResult) -> str:
     settings = result.settings
-    sizes = ", ".join(f"{tokens:,}" for tokens in settings.prompt_tokens)
     repeats = f", {settings.repeats} times over" if settings.repeats > 1 else ""
     counted = "counted by the server" if result.counted_by == "tokenize" else "estimated from the server's usage"
-    prompts = "1 long prompt" if settings.inject == 1 else f"{settings.inject} long prompts at once"
-    return f"{settings.victims} victims; {prompts} of {sizes} tokens ({counted}){repeats}"
+    return f"{settings.victims} victims; {_prompts(settings)} tokens ({counted}){repeats}"
+
+
+def _prompts(settings: ProbeSettings) -> str:
+    if settings.arrivals:
+        shortest = min(arrival.prompt_tokens for arrival in settings.arrivals.arrivals)
+        over = f"{settings.inject} recorded arrivals in {duration(settings.arriving_seconds)}"
+        return f"{over}, prompts of {shortest:,} to {settings.prompt_tokens[0]:,}"
+    sizes = ", ".join(f"{tokens:,}" for tokens in settings.prompt_tokens)
+    return f"{'1 long prompt' if settings.inject == 1 else f'{settings.inject} long prompts at once'} of {sizes}"
 
 
 def gap_rows(dose: Dose) -> list[tuple[str, ...]]:
@@ -126,7 +134,7 @@ def comparison(result: ProbeResult, before: sentences.Side) -> str:
 
 
 def _gaps(dose: Dose, several: bool) -> list[str]:
-    head = [f"{GAP_HEAD[0]}, {dose.prompt_tokens:,}-token prompts" if several else GAP_HEAD[0], *GAP_HEAD[1:]]
+    head = [f"{GAP_HEAD[0]}, {dose.prompt_tokens:,}-token prompt" if several else GAP_HEAD[0], *GAP_HEAD[1:]]
     return text_table(head, gap_rows(dose), indent="")
 
 

@@ -12,11 +12,13 @@ class Run:
     """One run: victims streamed, `injected` prompts came at once, and were taken in."""
 
     prompt_tokens: int
-    """Of each injected prompt, as asked for."""
+    """Of each injected prompt, as asked for; of the longest where they differ."""
     repeat: int = 0
     victims: list[list[Answer]] = field(default_factory=list)
     """The answers of each victim, one after the other; the last one was hung up on."""
     injected: list[Answer] = field(default_factory=list)
+    asked_tokens: list[int] = field(default_factory=list)
+    """Of each injected prompt; empty where all have `prompt_tokens`."""
     streaming_ns: int = 0
     """All victims had their first token."""
     ended_ns: int = 0
@@ -35,3 +37,21 @@ class Run:
         if not ends:
             return 0
         return max(ends) if all(ends) else self.ended_ns or max(ends)
+
+    def window(self) -> list[tuple[int, int]]:
+        """When prompts were being taken in, as separate times in order: from the sending of each to its first token.
+
+        Where all are sent at once it is one, from `injected_ns` to `released_ns`.
+        """
+        spans = sorted((answer.sent_ns, self._first_token_ns(answer)) for answer in self.injected if answer.sent_ns)
+        merged: list[tuple[int, int]] = []
+        for start, end in spans:
+            if merged and start <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            else:
+                merged.append((start, end))
+        return merged
+
+    def _first_token_ns(self, answer: Answer) -> int:
+        """Or its end without one, or the end of the run."""
+        return answer.reads_ns[0] if answer.reads_ns else answer.closed_ns or max(self.ended_ns, answer.sent_ns)

@@ -172,6 +172,21 @@ def test_the_page_is_html() -> None:
     assert "<h1>prefillwatch</h1>" in answer.text
 
 
+@pytest.mark.parametrize(("name", "kind"), [("page.css", "text/css"), ("page.js", "text/javascript")])
+def test_the_files_of_the_page_are_served_with_their_types(name: str, kind: str) -> None:
+    answer = ask(View(), f"/{name}")
+    assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
+    assert len(answer.content) > 1000
+
+
+def test_the_page_may_use_files_of_its_own_host_and_nothing_else() -> None:
+    policy = ask(View(), "/").headers["content-security-policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert {rules[name] for name in ("script-src", "style-src", "connect-src")} == {"'self'"}
+    assert "unsafe" not in policy
+
+
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/api", "/..%2fetc/passwd"])
 def test_unknown_paths_are_404_in_json(path: str) -> None:
     answer = ask(View(), path)
@@ -196,7 +211,7 @@ def test_a_fault_of_ours_tells_nothing_about_itself() -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics", "/api/state", "/nothing"])
+@pytest.mark.parametrize("path", ["/", "/page.js", "/metrics", "/api/state", "/nothing"])
 def test_every_answer_is_guarded_and_none_invites_other_sites(path: str) -> None:
     headers = ask(View(), path, Origin="http://evil.example").headers
     assert headers["x-content-type-options"] == "nosniff"

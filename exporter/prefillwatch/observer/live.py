@@ -130,7 +130,7 @@ class _View:
         self._ledger = ledger
         self._names = names
         self.lanes = Lanes(ledger, base_ns)
-        self._prefills = Prefills(self.lanes.ms)
+        self._prefills = Prefills(self.lanes.ms, names)
         self._stalls: dict[Stall, list[Any]] = {}
         self._count = 0
         self._now: list[int] = []
@@ -145,7 +145,7 @@ class _View:
             "t": self.lanes.ms(self.now_ns),
             "now": self._now,
             "lanes": [self._describe(lane) for lane in self.lanes.all.values() if lane not in self.lanes.new],
-            "prefills": self._prefills.all(self._names),
+            "prefills": self._prefills.all(),
             "in_service": self._prefills.in_service,
             "stalls": list(self._stalls.values()),
         }
@@ -164,7 +164,7 @@ class _View:
             "lanes": [self._describe(lane) for lane in lanes.drain_new()],
             "gone": lanes.drain_gone(),
             "bursts": lanes.drain_bursts(),
-            "prefills": self._prefills.describe(begun, self._names),
+            "prefills": begun,
             "prefills_over": over,
             "stalls": self._changed(stalls),
         }

@@ -10,12 +10,13 @@ const RECENT_MS = 10000;
 const SILENT_MS = 4000; // without news for so long the connection is taken for lost
 const HIDDEN_MS = 20000; // nobody looks at a page that is hidden for so long
 const MOST_PREFILL_ROWS = 5;
+const LONG_PROMPT = 512; // tokens; shorter ones hold nobody up
 const MOST_KEPT_INCIDENTS = 60;
 const reduced = matchMedia('(prefers-reduced-motion: reduce)');
 
 const CAUSES = {
   prefill: 'a prompt was being read',
-  preemption: 'preempted, the KV cache is full',
+  preemption: 'left out while others went on, most likely preempted',
   frontend: 'the API server was busy',
   buffering: 'bytes were held back on the way',
   client: 'the client read too slowly',
@@ -78,7 +79,7 @@ let inService = new Set();
 let stalls = new Map();
 let unseen = []; // [since, until] in which we heard nothing
 let now = { decoding: 0, prefilling: 0, frozen: 0, silence: 0, clear: 0 };
-let history = []; // [moment, decoding, frozen] of each frame
+let history = []; // the same of each frame, with its moment
 let figures = null;
 let incidents = new Map();
 
@@ -93,11 +94,11 @@ function hear(hello) {
   }
   const again = hello.instance === instance;
   if (!again) {
-    past.push(...lanes.values());
+    for (const number of [...lanes.keys()]) part(number);
     pastPrefills.push(...[...prefills.values()].map((each) => endOf(each, lastT)));
-    for (const stall of stalls.values()) if (!stall.until) stall.until = lastT;
+    for (const stall of stalls.values()) stall.until ||= lastT;
     for (const [id, incident] of incidents) if (incident.ongoing) incidents.delete(id);
-    pastStalls.push(...stalls.values());
+    for (const each of [...past, ...pastPrefills]) each.number = -1;
     lanes = new Map();
     stalls = new Map();
     prefills = new Map();
@@ -109,23 +110,22 @@ function hear(hello) {
   if (lastT && t > lastT) unseen.push([lastT, t]);
   offsets = [];
   lastT = Math.max(lastT, t);
-  for (const number of [...lanes.keys()].filter((each) => !hello.lanes.some((lane) => lane[0] === each))) part(number);
-  for (const number of [...prefills.keys()]) {
-    if (!hello.prefills.some((each) => each[0] === number)) overPrefill([number, hello.t, false]);
-  }
-  for (const [number, stall] of stalls) {
-    if (!stall.until && !hello.stalls.some((each) => each[0] === number)) stalls.delete(number);
-  }
+  for (const number of missing(lanes, hello.lanes)) part(number);
+  for (const number of missing(prefills, hello.prefills)) overPrefill([number, hello.t, false]);
+  for (const number of missing(stalls, hello.stalls)) if (!stalls.get(number).until) dropStall(number);
   hello.lanes.forEach(addLane);
   hello.prefills.forEach(addPrefill);
   hello.stalls.forEach(addStall);
   serve(hello.in_service, t);
-  setNow(hello.now);
+  setNow(hello.now, t);
   showFigures(hello.figures);
   showIncidents(hello.incidents);
 }
 
-let pastStalls = []; // of an observer that is gone
+function missing(known, told) {
+  const numbers = new Set(told.map((each) => each[0]));
+  return [...known.keys()].filter((each) => !numbers.has(each));
+}
 
 function take(frame) {
   const t = base + frame.t;
@@ -144,21 +144,28 @@ function take(frame) {
   frame.prefills_over?.forEach(overPrefill);
   frame.stalls?.forEach(addStall);
   serve(frame.in_service, t);
-  setNow(frame.now);
+  setNow(frame.now, t);
   lastT = t;
-  history.push([t, now.decoding, now.frozen]);
   if (t - forgotten > 5000) forget(t);
 }
 
-function setNow([decoding, prefilling, frozen, silence, clear]) {
-  now = { decoding, prefilling, frozen, silence: silence / 1000, clear: clear / 1000 };
+function setNow([decoding, prefilling, frozen, silence, clear], t) {
+  history.push({ t, decoding, prefilling, frozen, silence: silence / 1000, clear: clear / 1000 });
+}
+
+// How it was at the moment that the right edge shows.
+function noteNow() {
+  const t = present();
+  let index = history.length - 1;
+  while (index > 0 && history[index].t > t) index -= 1;
+  now = history[index] ?? now;
 }
 
 function addLane([number, id, choice, model, tokens, first, last]) {
   if (lanes.has(number)) return;
   const name = (id || 'no id') + (choice ? ` #${choice}` : '');
   const since = first === null ? base + (last ?? 0) : base + first;
-  lanes.set(number, { number, name, model, tokens, since, last: base + (last ?? first ?? 0), ticks: [], bursts: [], stall: null, stalledAt: 0, row: -1 });
+  lanes.set(number, { number, name, model, tokens, since, last: base + (last ?? first ?? 0), ticks: [], bursts: [], stalls: [], stall: null, stalledAt: 0, row: -1 });
 }
 
 function part(number) {
@@ -177,13 +184,14 @@ function addStall([number, laneNumber, since, until, cause]) {
     if (!lane || until < 0) return;
     stall = { lane };
     stalls.set(number, stall);
+    lane.stalls.push(stall);
   }
   const { lane } = stall;
   stall.since = base + since;
   stall.cause = cause;
   if (lane.stall === stall) lane.stall = null;
   if (until < 0) {
-    stalls.delete(number);
+    dropStall(number);
     return;
   }
   stall.until = until ? base + until : 0;
@@ -191,8 +199,16 @@ function addStall([number, laneNumber, since, until, cause]) {
   lane.stalledAt = stall.until || lastT;
 }
 
+function dropStall(number) {
+  const stall = stalls.get(number);
+  const { lane } = stall;
+  stalls.delete(number);
+  lane.stalls = lane.stalls.filter((each) => each !== stall);
+  if (lane.stall === stall) lane.stall = null;
+}
+
 function addPrefill([number, id, model, tokens, exact, since, streaming]) {
-  const known = prefills.get(number);
+  const known = prefills.get(number) ?? pastPrefills.find((each) => each.number === number);
   if (known) Object.assign(known, { tokens, exact });
   else prefills.set(number, { number, id, model, tokens, exact, since: base + since, until: 0, streaming, served: [], row: -1 });
 }
@@ -231,12 +247,12 @@ function forget(t) {
   for (const lane of [...lanes.values(), ...past]) {
     lane.ticks.splice(0, firstAfter(lane.ticks, edge));
     lane.bursts = lane.bursts.filter(([at]) => at > edge);
+    lane.stalls = lane.stalls.filter((stall) => !stall.until || stall.until > edge);
   }
   past = past.filter((lane) => lane.last > edge);
   pastPrefills = pastPrefills.filter((each) => each.until > edge);
-  pastStalls = pastStalls.filter((each) => each.until > edge);
   unseen = unseen.filter(([, until]) => until > edge);
-  history = history.filter(([at]) => at > edge);
+  history = history.filter((each) => each.t > edge);
   for (const [number, stall] of stalls) if (stall.until && stall.until < edge) stalls.delete(number);
 }
 
@@ -400,21 +416,18 @@ function keepRows(most) {
   }
 }
 
-function prefillRows(start, end) {
-  const shown = [...pastPrefills, ...prefills.values()].filter((each) => each.since < end && (!each.until || each.until > start));
+// A row for each prompt as long as it is read; behind a long one there is room for its size in words.
+function prefillRows(view) {
+  const shown = [...pastPrefills, ...prefills.values()].filter((each) => each.since < view.end && !(each.until < view.start && each.until));
   shown.sort((a, b) => a.since - b.since);
   const ends = [];
   let hidden = 0;
   for (const each of shown) {
-    if (each.row >= 0 && !(ends[each.row] > each.since)) {
-      ends[each.row] = each.until || Infinity;
-      continue;
-    }
-    let free = 0;
+    let free = each.row >= 0 && !(ends[each.row] > each.since) ? each.row : 0;
     while (ends[free] > each.since) free += 1;
     each.row = free < MOST_PREFILL_ROWS ? free : -1;
     if (each.row < 0) hidden += 1;
-    else ends[free] = each.until || Infinity;
+    else ends[free] = each.until ? each.until + (each.tokens >= LONG_PROMPT ? view.ms(100) : 0) : Infinity;
   }
   return { shown: shown.filter((each) => each.row >= 0), hidden };
 }
@@ -436,7 +449,8 @@ function draw() {
   const axis = height - 18;
   drawAxis(view, axis);
   let top = 0;
-  const { shown, hidden } = prefillRows(view.start, end);
+  view.ms = (pixels) => (pixels / (view.right - view.left)) * span;
+  const { shown, hidden } = prefillRows(view);
   const prefillHeight = 17;
   const lines = Math.max(2, 1 + Math.max(-1, ...shown.map((each) => each.row)));
   drawPrefills(view, top, prefillHeight, shown, hidden);
@@ -448,7 +462,7 @@ function draw() {
     top += 32;
   }
   drawBands(view, shown, top, axis);
-  const rowHeight = Math.min(34, Math.max(11, (axis - top) / Math.max(rows.length, 4)));
+  const rowHeight = Math.min(48, Math.max(11, (axis - top) / Math.max(rows.length, 4)));
   const fitting = Math.floor((axis - top) / rowHeight + 0.01);
   rows.slice(0, fitting).forEach((row, index) => drawRow(view, top + index * rowHeight, rowHeight, row));
   drawUnseen(view, axis);
@@ -467,9 +481,9 @@ function text(words, x, y, colour, font = '12px system-ui, sans-serif', align = 
 
 function drawAxis(view, y) {
   const step = span > 15000 ? 5000 : 1000;
-  paint.fillStyle = colours.line;
   for (let back = 0; back <= span; back += step) {
     const x = Math.round(view.right - (back / span) * (view.right - view.left));
+    paint.fillStyle = colours.line;
     paint.fillRect(x, 0, 1, y);
     const words = back ? `−${back / 1000} s` : pausedAt ? clock(view.end) : 'now';
     text(words, back ? x : view.right, y + 10, colours.soft, '11px system-ui, sans-serif', back ? 'center' : 'right');
@@ -493,24 +507,28 @@ function drawPrefills(view, top, height, shown, hidden) {
     paint.strokeStyle = colours.prefill;
     paint.lineWidth = 1;
     paint.strokeRect(from + 0.5, y + 0.5, Math.max(to - from - 1, 1), height - 5);
-    if (each.tokens >= 512) labelPrefill(view, each, from, to, y + height / 2 - 2);
+    if (each.tokens >= LONG_PROMPT) labelPrefill(view, each, from, to, y + height / 2 - 2);
   }
 }
 
 function labelPrefill(view, each, from, to, y) {
   const words = `${each.exact ? '' : '≈ '}${count(each.tokens)} tokens`;
   paint.font = '600 12px system-ui, sans-serif';
-  const wide = paint.measureText(words).width + 10;
-  if (view.right - to > wide) text(words, to + 5, y, colours.prefill, '600 12px system-ui, sans-serif');
-  else if (from - view.left > wide) text(words, from - 5, y, colours.prefill, '600 12px system-ui, sans-serif', 'right');
-  else text(words, to - 5, y, colours.card, '600 12px system-ui, sans-serif', 'right');
+  const wide = paint.measureText(words).width;
+  const within = to - from > wide + 8 && !each.until;
+  const x = within ? to - 4 - wide : view.right - to > wide + 6 ? to + 4 : Math.max(from - 4 - wide, 0);
+  if (!within) {
+    paint.fillStyle = colours.card;
+    paint.fillRect(x - 2, y - 7, wide + 4, 14);
+  }
+  text(words, x, y + 0.5, within ? colours.card : colours.prefill, paint.font);
 }
 
 // While a long prompt is read, a band over all lanes shows who stands still for it.
 function drawBands(view, shown, top, bottom) {
   paint.fillStyle = colours.band;
   for (const each of shown) {
-    if (each.tokens < 512) continue;
+    if (each.tokens < LONG_PROMPT) continue;
     const from = Math.max(view.x(each.served.length ? each.served[0][0] : each.since), view.left);
     const to = view.x(Math.min(each.until || view.end, view.end));
     if (to > from) paint.fillRect(from, top, to - from, bottom - top);
@@ -523,11 +541,11 @@ function drawCrowd(view, top, height) {
   paint.fillRect(view.left, top + height - 1, view.right - view.left, 1);
   paint.fillStyle = colours.stall;
   for (let index = 1; index < history.length; index += 1) {
-    const [at, decoding, frozen] = history[index];
-    if (at < view.start || history[index - 1][0] > view.end || !decoding) continue;
-    const from = Math.max(view.x(history[index - 1][0]), view.left);
-    const to = Math.min(view.x(at), view.right);
-    const tall = (frozen / decoding) * height;
+    const { t, decoding, frozen } = history[index];
+    if (t < view.start || history[index - 1].t > view.end || !decoding) continue;
+    const from = Math.max(view.x(history[index - 1].t), view.left);
+    const to = Math.min(view.x(t), view.right);
+    const tall = frozen && Math.max(3, (frozen / decoding) * height);
     if (to > from) paint.fillRect(from, top + height - tall, to - from + 0.5, tall);
   }
 }
@@ -535,16 +553,16 @@ function drawCrowd(view, top, height) {
 function drawRow(view, top, height, row) {
   const newest = row[row.length - 1];
   const middle = top + height / 2;
-  const tall = Math.min(height - 3, 20);
+  const tall = Math.min(height - 3, height * 0.72);
   if (newest && height >= 11) {
     const small = height < 15 ? '10px' : '12px';
-    text(shorten(newest.name, view.gutter - 12, small), 0, middle, newest.stall ? colours.stall : newest.over ? colours.line : colours.soft, `${newest.stall ? '600 ' : ''}${small} system-ui, sans-serif`);
+    paint.globalAlpha = newest.over ? 0.6 : 1;
+    text(shorten(newest.name, view.gutter - 12, small), 0, middle, newest.stall ? colours.stall : colours.soft, `${newest.stall ? '600 ' : ''}${small} system-ui, sans-serif`);
   }
+  paint.globalAlpha = 1;
   for (const lane of row) drawTicks(view, lane, middle, tall);
-  for (const stall of [...stalls.values(), ...pastStalls]) {
-    if (row.includes(stall.lane) && stall.since < view.end && (!stall.until || stall.until > view.start)) {
-      drawStall(view, stall, middle, tall);
-    }
+  for (const stall of row.flatMap((lane) => lane.stalls)) {
+    if (stall.since < view.end && (!stall.until || stall.until > view.start)) drawStall(view, stall, middle, tall);
   }
 }
 
@@ -599,14 +617,15 @@ function drawStall(view, stall, middle, tall) {
   paint.lineWidth = lasts ? 2 : 1;
   paint.strokeRect(from, middle - high / 2, to - from, high);
   const words = duration(((lasts ? view.end : stall.until) - stall.since) / 1000);
-  const size = tall > 12 ? 12 : 9;
-  paint.font = `700 ${size}px system-ui, sans-serif`;
-  const wide = paint.measureText(words).width;
-  if (to - from < wide + 8 || tall < 8) return;
-  const centre = (from + to) / 2;
-  paint.fillStyle = colours.card;
-  paint.fillRect(centre - wide / 2 - 3, middle - size / 2 - 1, wide + 6, size + 2);
-  text(words, centre, middle + 0.5, colours.stall, paint.font, 'center');
+  paint.font = `700 ${tall > 24 ? 14 : tall > 12 ? 12 : 9}px system-ui, sans-serif`;
+  if (tall < 8 || to - from < paint.measureText(words).width + 6) return;
+  paint.strokeStyle = colours.card;
+  paint.lineWidth = 5;
+  paint.lineJoin = 'round';
+  paint.textAlign = 'center';
+  paint.textBaseline = 'middle';
+  paint.strokeText(words, (from + to) / 2, middle + 1);
+  text(words, (from + to) / 2, middle + 1, colours.stall, paint.font, 'center');
 }
 
 function drawUnseen(view, bottom) {
@@ -651,6 +670,7 @@ function tellCounts(view) {
   if (performance.now() - toldAt < 200) return;
   toldAt = performance.now();
   const root = document.documentElement.dataset;
+  noteNow();
   root.frozen = now.frozen;
   root.decoding = now.decoding;
   const shown = Math.min(view.shown, lanes.size);
@@ -674,17 +694,23 @@ function tellVerdict() {
   $('verdict').dataset.level = level;
   say($('verdict-title'), title);
   say($('verdict-more'), more);
-  const mark = level === 'frozen' ? `(${now.frozen} frozen) ` : '';
+  const mark = now.frozen ? `(${now.frozen} frozen) ` : '';
   if (document.title !== `${mark}prefillwatch`) document.title = `${mark}prefillwatch`;
 }
 
 function verdict() {
   if (!figures) return ['idle', 'Connecting …', ''];
   if (document.documentElement.dataset.connection !== 'live') return ['down', 'No news from the observer', 'Answers stream on without it; this page comes back by itself.'];
-  if (now.frozen) return ['frozen', `${count(now.frozen)} of ${plural(now.decoding, 'stream')} frozen for ${duration(now.silence)}`, ongoingWords()];
+  if (now.frozen) {
+    const many = now.frozen > 2 || now.frozen * 4 > now.decoding;
+    return [many ? 'frozen' : 'recent', `${count(now.frozen)} of ${plural(now.decoding, 'stream')} frozen for ${duration(now.silence)}`, ongoingWords()];
+  }
   const last = latestFreeze();
-  const ago = last && !last.ongoing ? lastT / 1000 - (last.started_at + last.duration_seconds) : Infinity;
-  if (ago < 15) return ['recent', `${plural(last.victims, 'stream')} froze for ${duration(last.worst_gap_seconds)}, ${Math.max(1, Math.round(ago))} s ago`, blameWords(last)];
+  const ago = last ? now.t / 1000 - (last.started_at + last.duration_seconds) : Infinity;
+  if (ago < 15) {
+    const when = ago < 1.5 ? 'just now' : `${Math.round(ago)} s ago`;
+    return ['recent', `${plural(last.victims, 'stream')} froze for ${duration(last.worst_gap_seconds)}, ${when}`, blameWords(last)];
+  }
   if (!figures.ready) return ['down', figures.reason.startsWith('draining') ? 'Draining' : 'Not serving', sentence(figures.reason)];
   if (now.decoding) {
     const usual = now.clear ? `; a step without a prompt takes ${duration(now.clear)}` : '';
@@ -708,7 +734,7 @@ function ongoingWords() {
 function blameWords(incident) {
   if (incident.cause !== 'prefill' || !incident.culprit_count) return sentence(CAUSES[incident.cause] ?? incident.cause);
   const first = incident.culprits[0];
-  if (incident.culprit_count === 1) return `A prompt of ${count(first.prompt_tokens)} tokens was being read: ${first.request_id || 'a request without an id'}.`;
+  if (incident.culprit_count === 1 || first.share > 0.9) return `A prompt of ${count(first.prompt_tokens)} tokens was being read: ${first.request_id || 'a request without an id'}.`;
   return `${count(incident.culprit_count)} prompts of ${count(incident.culprit_tokens)} tokens in all were being read; most of it ${first.request_id || 'a request without an id'}.`;
 }
 
@@ -794,7 +820,7 @@ function culprits(incident) {
     const about = each.prompt_tokens_source === 'usage' ? '' : '≈ ';
     const cached = each.prompt_tokens - each.uncached_prompt_tokens;
     const line = make('li', `${about}${count(each.prompt_tokens)} tokens${cached ? ` (${count(cached)} cached)` : ''}, ${percent(each.share)} of the blame: `);
-    line.append(make('code', each.request_id || 'no id'));
+    line.append(make('code', each.request_id || (incident.ongoing ? 'its id is not known yet' : 'no id')));
     list.append(line);
   }
   if (incident.culprit_count > 3) list.append(make('li', `and ${count(incident.culprit_count - 3)} more, ${count(incident.culprit_tokens)} tokens in all`, 'who'));
@@ -835,7 +861,7 @@ let chosenModel = '';
 
 function showFigures(news) {
   figures = news;
-  say($('server'), news.server ? `in front of ${news.server}` : '');
+  say($('server'), news.server ? `in front of ${news.server === 'vllm' ? 'vLLM' : news.server}` : '');
   const names = news.models.map((each) => each.model);
   chooseAmong(names);
   const model = news.models.find((each) => each.model === chosenModel) ?? news.models[0];
@@ -867,9 +893,10 @@ function showGaps(windows, model) {
   const lines = windows.map((name, index) => {
     const values = model?.gap_p99[index] ?? [null, null, null];
     const [, during, clear] = values;
-    const high = isNumber(during) && isNumber(clear) && during > 2 * clear;
+    const high = isNumber(during) && isNumber(clear) && during > 2 * clear && during >= 0.1;
     if (high) note = `While a prompt was being read, the p99 gap was ${(during / clear).toFixed(during / clear < 10 ? 1 : 0)} times as long (${windowWords(name)}).`;
-    else if (values.some(isNumber)) note = 'Prompts hardly make the gaps of others longer.';
+    else if (isNumber(during)) note = 'Prompts hardly make the gaps of others longer.';
+    else if (isNumber(clear)) note = 'No prompt was being read meanwhile.';
     const cells = values.map((value) => make('td', duration(value)));
     if (high) cells[1].className = 'high';
     return row(windowWords(name), ...cells);

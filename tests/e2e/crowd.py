@@ -1,0 +1,86 @@
+"""An observer in this process with its admin server, and many streams that a script feeds into its tap."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from types import TracebackType
+
+from tests.observer.script import CHAT, chunk
+
+from prefillwatch.export.admin import create_app, serve_admin
+from prefillwatch.observer.process import Observer
+from prefillwatch.observer_settings import ObserverSettings
+from prefillwatch.wire.tap import Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
+
+STEP_S = 0.1
+_JOIN_S = 20.0
+
+
+class Crowd:
+    """So many streams, each with ten tokens a second, but for the first ``frozen`` of them."""
+
+    def __init__(self, streams: int) -> None:
+        self.frozen = 0
+        self.url = ""
+        self._streams = streams
+        self._stop = threading.Event()
+        self._serving = threading.Event()
+        self._builder = PacketBuilder(0, 1)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+
+    def __enter__(self) -> Crowd:
+        self._thread.start()
+        assert self._serving.wait(_JOIN_S)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(_JOIN_S)
+        assert not self._thread.is_alive()
+
+    async def _run(self) -> None:
+        observer = Observer(
+            ObserverSettings(tap_fds=(), control_fd=-1, admin_fds=(), upstream="http://127.0.0.1:1", gpu=False)
+        )
+        listener, stop = socket.create_server(("127.0.0.1", 0)), asyncio.Event()
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server = asyncio.create_task(serve_admin(create_app(observer), [listener], stop))
+        self._begin()
+        self._serving.set()
+        while not self._stop.is_set():
+            self._tokens()
+            for packet in self._builder.take_all():
+                observer.take_packet(packet)
+            observer.beat()
+            await asyncio.sleep(STEP_S)
+        stop.set()
+        await server
+
+    def _begin(self) -> None:
+        body = json.dumps({"model": "m", "stream": True, "messages": []}).encode()
+        for stream in range(self._streams):
+            head = RequestHead(
+                "POST", CHAT, "application/json", request_id=f"reader-{stream}", content_length=len(body)
+            )
+            self._add(stream, Kind.REQUEST, encode_payload(head))
+            self._add(stream, Kind.REQUEST_BODY, body)
+            self._add(stream, Kind.REQUEST_END, len(body).to_bytes(8, "little"))
+            self._add(stream, Kind.SENT)
+            self._add(stream, Kind.RESPONSE, encode_payload(ResponseHead(200, "text/event-stream")))
+
+    def _tokens(self) -> None:
+        token = chunk()
+        for stream in range(self.frozen, self._streams):
+            self._add(stream, Kind.DATA, token)
+
+    def _add(self, stream: int, kind: Kind, payload: bytes = b"") -> None:
+        times, keys, payloads = self._builder.columns
+        times.append(time.monotonic_ns())
+        keys.append(stream << 8 | kind)
+        payloads.append(payload)

@@ -51,7 +51,7 @@ class Server:
         health_path: str = "/health",
     ) -> None:
         self._argv = argv
-        self._url = url
+        self.url = url
         self._env = env
         self._log = log
         self._stop_seconds = stop_seconds
@@ -61,7 +61,7 @@ class Server:
         self._reading: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Server:
-        await refuse_if_taken(self._url)
+        await refuse_if_taken(self.url)
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._argv,

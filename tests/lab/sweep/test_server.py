@@ -1,0 +1,126 @@
+"""One server's life: up, measured, gone; and what is said of one that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from prefillwatch.errors import ConfigError
+from prefillwatch.lab.client import ask
+from prefillwatch.lab.sweep.server import Server, ServerError
+from prefillwatch.supervision.upstream_command import free_port
+
+FAKE = Path(__file__).parent / "fake_server.py"
+LONG = 30.0
+
+
+def server(deed: str, *, stop_seconds: float = LONG, log: Path | None = None) -> Server:
+    port = free_port()
+    argv = (sys.executable, str(FAKE), str(port), deed)
+    return Server(argv, f"http://127.0.0.1:{port}", stop_seconds=stop_seconds, log=log)
+
+
+def runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+async def live(deed: str, *, ready_seconds: float = LONG, stop_seconds: float = LONG) -> int:
+    async with server(deed, stop_seconds=stop_seconds) as one:
+        await one.ready(ready_seconds)
+        assert runs(one.pid)
+        return one.pid
+
+
+def test_it_runs_while_it_is_needed_and_not_longer() -> None:
+    assert not runs(asyncio.run(live("serves")))
+
+
+def test_one_that_ignores_sigterm_is_killed() -> None:
+    assert not runs(asyncio.run(live("stubborn", stop_seconds=0.2)))
+
+
+def test_its_descendants_go_with_it(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+
+    async def play() -> int:
+        async with server("parent", stop_seconds=0.2, log=log) as one:
+            await one.ready(LONG)
+            line = next(line for line in log.read_text().splitlines() if line.startswith("child"))
+            child = int(line.split()[1])
+            assert runs(child)
+            return child
+
+    assert not runs(asyncio.run(play()))
+
+
+@pytest.mark.parametrize(
+    ("deed", "limit", "why"),
+    [
+        ("fails", LONG, "ended with code 1: ValueError: no memory for that"),
+        ("hangs", 1.0, "not healthy within 1 s: flags:"),
+    ],
+)
+def test_one_that_does_not_come_up_says_why(deed: str, limit: float, why: str) -> None:
+    with pytest.raises(ServerError) as error:
+        asyncio.run(live(deed, ready_seconds=limit, stop_seconds=1.0))
+    assert str(error.value) == why
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    async def play() -> None:
+        async with Server(("/no/such/program",), f"http://127.0.0.1:{free_port()}"):
+            pass
+
+    with pytest.raises(ServerError, match="'/no/such/program' cannot be run: No such file or directory"):
+        asyncio.run(play())
+
+
+def test_the_end_of_one_that_was_up_is_noticed() -> None:
+    async def play() -> str:
+        async with server("serves") as one:
+            await one.ready(LONG)
+            await ask(one.url, {}, path="/anything")
+            return str(await asyncio.wait_for(one.ended(), LONG))
+
+    assert asyncio.run(play()) == "ended with code 7: RuntimeError: engine is dead"
+
+
+def test_what_listens_there_already_is_not_taken_for_ours() -> None:
+    async def play(port: int) -> None:
+        async with Server((sys.executable, str(FAKE), str(port), "serves"), f"http://127.0.0.1:{port}"):
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"something listens on 127.0.0.1:{port} already; stop it"):
+            asyncio.run(play(port))
+
+
+def test_impatience_while_it_is_stopped_kills_it(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+
+    async def run(pids: list[int]) -> None:
+        async with server("stubborn", log=log) as one:
+            pids.append(one.pid)
+            await one.ready(LONG)
+
+    async def play() -> int:
+        pids: list[int] = []
+        task = asyncio.ensure_future(run(pids))
+        while not (log.exists() and "staying" in log.read_text()):
+            await asyncio.sleep(0.02)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        while runs(pids[0]):
+            await asyncio.sleep(0.02)
+        return pids[0]
+
+    assert not runs(asyncio.run(asyncio.wait_for(play(), LONG / 2)))

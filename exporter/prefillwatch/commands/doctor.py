@@ -20,7 +20,7 @@ from prefillwatch.doctor.examine import Report, examine
 from prefillwatch.doctor.look import Look
 from prefillwatch.doctor.render import render
 from prefillwatch.settings.quantities import parse_duration
-from prefillwatch.settings.values import LOGIN_FILE, SECRET_FILE, Kind
+from prefillwatch.settings.values import LOGIN_FILE, SECRET_FILE, Kind, duration
 
 LONGEST_WATCH_S: Final = 3600.0
 _WIDEST: Final = 120
@@ -67,10 +67,25 @@ def _watch_time(value: Any) -> float:
 )
 @click.option("--bearer-token-file", "token", type=_Read(SECRET_FILE), help="Send the token in this file.")
 @click.option("--basic-auth-file", "login", type=_Read(LOGIN_FILE), help="Send the USER:PASSWORD in this file.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=_Read(duration(0.05)),
+    default="10s",
+    show_default=True,
+    help="Give up on an answer after so long.",
+)
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Trust this CA (PEM).")
 @click.option("--insecure", is_flag=True, help="Do not verify the server's certificate.")
 def doctor(
-    url: str, watch_s: float, json_file: str | None, token: str, login: str, ca: str | None, insecure: bool
+    url: str,
+    watch_s: float,
+    json_file: str | None,
+    token: str | None,
+    login: str | None,
+    timeout_s: float,
+    ca: str | None,
+    insecure: bool,
 ) -> None:
     """Look at a running prefillwatch, or at a bare vLLM, SGLang or llama.cpp, and say which symptoms of prefill
     interference it shows, with the numbers behind each, and what cannot be known from there.
@@ -83,7 +98,7 @@ def doctor(
     access = Access(token or "", login or "", ca or "", insecure)
     address = address_of(url)
     with _json_target(json_file) as target:
-        report = examine(asyncio.run(_watch(Watcher(address, access), watch_s)))
+        report = examine(asyncio.run(_watch(Watcher(address, access, timeout_s), watch_s)))
         if json_file != "-":
             _show(report, address.shown)
         if target is not None:

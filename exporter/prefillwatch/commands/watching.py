@@ -61,20 +61,24 @@ class Address:
 def address_of(url: str) -> Address:
     """Where the metrics page is. Raises DoctorError for what is no HTTP address."""
     text = url.strip()
-    parts = urlsplit(text if "://" in text else f"http://{text}")
     try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
         host, _ = parts.hostname, parts.port
     except ValueError:
-        host = None
+        raise DoctorError(_no_address(text)) from None
     if parts.scheme not in ("http", "https") or not host:
-        raise DoctorError(
-            f"{_without_login(text)!r} is no address of a server; write for example http://127.0.0.1:9843 "
-            "(prefillwatch's admin address) or http://127.0.0.1:8000 (vLLM)"
-        )
+        raise DoctorError(_no_address(text))
     path = parts.path if parts.path not in ("", "/") else "/metrics"
     path += f"?{parts.query}" if parts.query else ""
     place = parts.netloc.rpartition("@")[2]
     return Address(f"{parts.scheme}://{parts.netloc}", path, f"{parts.scheme}://{place}{path}")
+
+
+def _no_address(text: str) -> str:
+    return (
+        f"{_without_login(text)!r} is no address of a server; write for example http://127.0.0.1:9843 "
+        "(prefillwatch's admin address) or http://127.0.0.1:8000 (vLLM)"
+    )
 
 
 def _without_login(text: str) -> str:

@@ -28,11 +28,14 @@ def measure(figures: Figures) -> Iterator[Measurement]:
 
 def _prompt_lengths(figures: Figures) -> Measurement:
     prompts = figures.prompts
-    if prompts is None:
+    if prompts is None and not figures.is_sidecar:
         return Measurement("prompt lengths", "not told", unknown="anything of prompts")
-    p50, p99, longest = prompts.quantile(0.5), prompts.quantile(0.99), prompts.longest()
-    if p50 is None or p99 is None or longest is None:
+    if prompts is None or not prompts.count:
         return Measurement("prompt lengths", NOTHING)
+    p50, p99, longest = prompts.quantile(0.5), prompts.quantile(0.99), prompts.longest()
+    assert p50 is not None
+    assert p99 is not None
+    assert longest is not None
     top = figures.longest_prompt
     most = wording.tokens(top) if top else wording.token_estimate(longest)
     count = wording.many(prompts.count, "prompt")
@@ -50,7 +53,7 @@ def _prompt_lengths(figures: Figures) -> Measurement:
 def _first_tokens(figures: Figures) -> Measurement:
     name = "first token by size"
     if not figures.first_tokens:
-        return Measurement(name, NOTHING if figures.is_sidecar else "not told, or none came", unknown=_by_size(figures))
+        return Measurement(name, NOTHING if figures.is_sidecar else "none came, or not told", unknown=_by_size(figures))
     numbers: dict[str, Number] = {}
     parts = []
     for size, histogram in sorted(figures.first_tokens.items(), key=lambda pair: size_order(pair[0])):
@@ -102,7 +105,7 @@ def _queue_and_prefill(figures: Figures) -> Measurement:
     queue, prefill = together(figures.queue.values()), together(figures.prefill.values())
     parts = [f"{what} {_part(histogram)}" for what, histogram in (("queue", queue), ("prefill", prefill)) if histogram]
     if not parts:
-        return Measurement(name, NOTHING if figures.is_sidecar else "not told, or none came", unknown=_by_size(figures))
+        return Measurement(name, NOTHING if figures.is_sidecar else "none came, or not told", unknown=_by_size(figures))
     numbers: dict[str, Number] = {}
     for what, histogram in (("queue", queue), ("prefill", prefill)):
         if histogram:

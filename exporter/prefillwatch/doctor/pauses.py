@@ -294,7 +294,7 @@ def _guessed(figures: Figures) -> Finding:
     numbers["engine_steps_with_prompts"] = long_steps
     if not pauses:
         seen, words = _none_guessed(figures, bound, long_steps)
-        return Finding(SYMPTOM, TITLE, seen, words, numbers, unknown=_not_known(seen))
+        return Finding(SYMPTOM, TITLE, seen, words, numbers, unknown=_not_known(seen, long_steps))
     p50, longest = gaps.quantile(0.5), gaps.longest()
     assert p50 is not None
     assert longest is not None
@@ -306,7 +306,15 @@ def _guessed(figures: Figures) -> Finding:
     remedy = PREFILL_REMEDY if long_steps != 0 else ""
     title = "Streams pause"
     return Finding(
-        SYMPTOM, title, Seen.YES, words, numbers, remedy, runbook, _not_known(Seen.YES), weight=pauses * bound
+        SYMPTOM,
+        title,
+        Seen.YES,
+        words,
+        numbers,
+        remedy,
+        runbook,
+        _not_known(Seen.YES, long_steps),
+        weight=pauses * bound,
     )
 
 
@@ -327,15 +335,15 @@ def _evidence(figures: Figures, long_steps: int | None) -> str:
     if long_steps is None or figures.step_tokens is None:
         return ""
     if long_steps == 0:
-        return f"No engine step carried more than {limits.LONG_TOKENS} tokens, so it was not long prompts."
+        return f"No engine step carried more than {limits.LONG_TOKENS} tokens, so long prompts did not do it."
     of = wording.many(figures.step_tokens.count, "engine step")
     return f"{long_steps:,} of {of} carried more than {limits.LONG_TOKENS} tokens, as those with long prompts do."
 
 
-def _not_known(seen: Seen) -> str:
+def _not_known(seen: Seen, long_steps: int | None) -> str:
     if seen is not Seen.YES:
         return ""
-    return "whether long prompts made these very gaps, and whose"
+    return "what did" if long_steps == 0 else "whether long prompts made these very gaps, and whose"
 
 
 def _too_few(figures: Figures) -> str:

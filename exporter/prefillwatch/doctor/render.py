@@ -67,8 +67,10 @@ def _verdict(report: Report) -> str:
 
 def _seen(finding: Finding, paint: Paint, width: int) -> Iterator[str]:
     mark = {Sort.SYMPTOM: "SEEN", Sort.FAULT: "FAULT", Sort.NOTE: "note"}[finding.sort]
-    yield paint(f"{mark:<{_MARK_WIDTH}}", _COLOURS[mark]) + paint(finding.title, "bold")
+    head, *more = _wrapped(finding.title, width - _MARK_WIDTH)
     indent = " " * _MARK_WIDTH
+    yield paint(f"{mark:<{_MARK_WIDTH}}", _COLOURS[mark]) + paint(head, "bold")
+    yield from (indent + paint(line, "bold") for line in more)
     unknown = f" Not known from here: {finding.unknown}." if finding.unknown else ""
     yield from _hanging(indent, finding.words + unknown, width, _MARK_WIDTH)
     if finding.remedy:

@@ -34,6 +34,7 @@ FIRST_TOKEN_PROMISES: Final[Mapping[str, float]] = MappingProxyType(
     {"0-512": 2.5, "512-2k": 2.5, "2k-8k": 5, "8k-32k": 20, "32k-128k": 80, "128k+": 320}
 )
 SHORT_PROMPTS: Final = ("0-512", "512-2k")
+SHORT_TOKENS: Final = 2048
 SHORT_QUEUE_P90: Final = 1.0
 LONG_WORK_SHARE: Final = 0.5
 OPEN_GAP: Final = 5.0

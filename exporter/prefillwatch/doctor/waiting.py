@@ -85,7 +85,7 @@ def late_first_tokens(figures: Figures) -> Finding:
         return Finding(symptom, LATE_TITLE, Seen.UNKNOWN if few else Seen.NO, words, numbers)
     sizes = [size for size, _, _ in found]
     words = f"{wording.listed(_late_words(figures, *each) for each in found)}. {_parts(figures, sizes)}"
-    if ANY_SIZE in late:
+    if ANY_SIZE in late and not _all_short(figures.prompts):
         unknown = "whether these prompts were long enough to deserve it"
         return Finding(symptom, LATE_TITLE, Seen.UNKNOWN, words, numbers, unknown=unknown)
     return Finding(
@@ -98,6 +98,12 @@ def late_first_tokens(figures: Figures) -> Finding:
         "TTFTHigh",
         weight=float(sum(number for _, number, _ in found)),
     )
+
+
+def _all_short(prompts: Histogram | None) -> bool:
+    """Whether no prompt was long enough to deserve more time than a short one."""
+    longest = prompts.longest() if prompts else None
+    return longest is not None and longest.high <= limits.SHORT_TOKENS
 
 
 def _late(size: str, histogram: Histogram) -> tuple[int, float]:

@@ -57,6 +57,23 @@ def test_streams_do_not_share_slack() -> None:
     assert misses.tolist() == [0, 3]
 
 
+def test_a_batch_of_many_streams_gives_the_same_as_gap_by_gap() -> None:
+    draw = np.random.default_rng(7)
+    slots = np.repeat(np.arange(50), draw.integers(1, 6, 50))
+    for latest_ms in (60, 130, 900):  # nobody is late, some are, nearly all are
+        together, singly = Fluidity(100 * MS), Fluidity(100 * MS)
+        for slot in range(50):
+            together.begin(slot)
+            singly.begin(slot)
+        for _ in range(5):
+            gaps = draw.integers(1, latest_ms, len(slots)) * MS
+            tokens = draw.integers(1, 4, len(slots))
+            each = [singly.gaps(*(column[i : i + 1] for column in (slots, gaps, tokens))) for i in range(len(slots))]
+            deadlines, misses = together.gaps(slots, gaps, tokens)
+            assert deadlines.tolist() == [int(told[0][0]) for told in each]
+            assert misses.tolist() == [int(told[1][0]) for told in each]
+
+
 def test_a_new_stream_in_an_old_slot_starts_without_slack() -> None:
     books = Fluidity(100 * MS)
     books.begin(0)

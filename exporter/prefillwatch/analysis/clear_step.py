@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -68,11 +69,11 @@ class ClearStep:
     def _compute(self, level: int) -> tuple[int, int]:
         samples = self._nearest(level)
         if samples is not None:
-            return limits(np.fromiter(samples, np.int64))
+            return limits(samples)
         everything = np.fromiter(chain(self._mixed, *self._clear.values()), np.int64)
         if len(everything) < ENOUGH:
             return 0, 0
-        return limits(everything[everything <= 2 * np.quantile(everything, 0.25)])
+        return limits(everything[everything <= 2 * np.quantile(everything, 0.25)].tolist())
 
     def _nearest(self, level: int) -> deque[int] | None:
         """Samples of the level closest to the one asked for; the higher of two, as it has the more streams."""
@@ -82,8 +83,14 @@ class ClearStep:
         return self._clear[min(believed, key=lambda each: (abs(each - level), -each))]
 
 
-def limits(durations: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[int, int]:
+def limits(durations: Iterable[int]) -> tuple[int, int]:
     """Median of clear steps and the duration from which on a step is no longer one of them."""
-    median = float(np.median(durations))
-    sigma = MAD_TO_SIGMA * float(np.median(np.abs(durations - median)))
+    durations = sorted(durations)
+    median = _middle(durations)
+    sigma = MAD_TO_SIGMA * _middle(sorted(abs(each - median) for each in durations))
     return round(median), round(median + max(LEAST_RISE * median, STANDARD_DEVIATIONS * sigma))
+
+
+def _middle(ordered: Sequence[float]) -> float:
+    """Their median. So few values are sorted in a tenth of the time that numpy takes."""
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -48,22 +48,44 @@ class Fluidity:
         """Deadlines and misses of each gap. Gaps of one slot must stand next to each other, in order of time."""
         deadlines = tokens.copy()
         misses = np.zeros(len(slots), np.int64)
-        for turn in _turns(slots):
+        late = self._take_early(slots, gaps_ns, tokens)
+        for turn in _turns(slots, late):
             late_by = gaps_ns[turn] - self._slack[slots[turn]] - self._target_ns
-            late = late_by > 0
-            missed = np.where(late, late_by // self._target_ns + 1, 0)
+            missed = np.where(late_by > 0, late_by // self._target_ns + 1, 0)
             misses[turn] = missed
             deadlines[turn] += np.maximum(missed - 1, 0)
             early = self._slack[slots[turn]] + tokens[turn] * self._target_ns - gaps_ns[turn]
-            self._slack[slots[turn]] = np.where(late, (tokens[turn] - 1) * self._target_ns, early)
+            self._slack[slots[turn]] = np.where(late_by > 0, (tokens[turn] - 1) * self._target_ns, early)
         return deadlines, misses
 
+    def _take_early(self, slots: IntArray, gaps_ns: IntArray, tokens: IntArray) -> IntArray:
+        """Give the slots without a late token their new slack, all at once; the indices of the gaps of the others."""
+        begins, lengths = _runs(slots)
+        if not len(begins):
+            return begins
+        earned = tokens * self._target_ns - gaps_ns
+        total = np.cumsum(earned)
+        slack = total + np.repeat(self._slack[slots[begins]] - total[begins] + earned[begins], lengths)
+        # As long as nothing was late before: a token is, when the slack without it would be below nothing.
+        late = np.logical_or.reduceat(slack < (tokens - 1) * self._target_ns, begins)
+        ends = (begins + lengths - 1)[~late]
+        self._slack[slots[ends]] = slack[ends]
+        return np.flatnonzero(np.repeat(late, lengths))
 
-def _turns(slots: IntArray) -> list[IntArray]:
-    """Index sets that each hold a slot at most once: the first gaps of all slots, the second ones, and so on."""
-    if len(slots) < 2:
-        return [np.arange(len(slots))] if len(slots) else []
-    begins = np.flatnonzero(np.concatenate(([True], slots[1:] != slots[:-1])))
-    lengths = np.diff(np.append(begins, len(slots)))
-    turn = np.arange(len(slots)) - np.repeat(begins, lengths)
-    return [np.flatnonzero(turn == number) for number in range(int(lengths.max()))]
+
+def _runs(slots: IntArray) -> tuple[IntArray, IntArray]:
+    """Where the gaps of each slot begin, and how many there are."""
+    first = np.ones(len(slots), np.bool_)
+    np.not_equal(slots[1:], slots[:-1], out=first[1:])
+    begins = np.flatnonzero(first)
+    return begins, np.diff(begins, append=len(slots))
+
+
+def _turns(slots: IntArray, which: IntArray) -> list[IntArray]:
+    """Of some gaps, index sets that each hold a slot at most once: the first of all slots, the second ones, and so
+    on."""
+    if not len(which):
+        return []
+    begins, lengths = _runs(slots[which])
+    turn = np.arange(len(which)) - np.repeat(begins, lengths)
+    return [which[turn == number] for number in range(int(lengths.max()))]

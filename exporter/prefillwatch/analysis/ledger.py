@@ -20,6 +20,7 @@ from prefillwatch.analysis.causes import Causes
 from prefillwatch.analysis.gaps import GapBatch, GapBook
 from prefillwatch.analysis.heartbeat import Heartbeat, Step
 from prefillwatch.analysis.modelbooks import NS, ModelBooks
+from prefillwatch.analysis.overlap import BoolArray
 from prefillwatch.analysis.pending import Gaps, PendingGaps
 from prefillwatch.analysis.prefill import PrefillTimeline
 from prefillwatch.analysis.prefixes import PrefixMemory
@@ -73,8 +74,8 @@ class Ledger:
         self._promises = Promises(settings.slo, self.book, sink)
         self._reads: tuple[list[int], list[int], list[int]] = ([], [], [])
         slots, times, counts = self._reads
-        #: For a read of a slot that is known: calling all three, with slot, time and events, notes it. The request's own
-        #: books are the caller's to keep then.
+        #: For a read of a slot that is known: calling all three, with slot, time and events, notes it. The books of the
+        #: request are the caller's to keep then.
         self.add_read = (slots.append, times.append, counts.append)
         self._ended: list[tuple[Request, int, str]] = []
         self._untold: dict[int, Request] = {}  # had a first token, but the size of the prompt is not sure yet
@@ -280,10 +281,10 @@ class Ledger:
         gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events)
         self.causes.gaps(gaps)
         self._unjudged.add(gaps)
-        for model, own in _by_model(gaps):
-            books = self.books(model)
-            books.all_gaps.add_many((own.end_ns - own.start_ns) / NS, int(own.end_ns.max()))
-            self._promises.gaps(model, own)
+        for model, own in _each(gaps.model):
+            its = gaps.pick(own)
+            self.books(model).all_gaps.add_many((its.end_ns - its.start_ns) / NS, int(its.end_ns.max()))
+            self._promises.gaps(model, its)
 
     def _note_steps(self, steps: list[Step]) -> None:
         self.timeline.steps(steps)
@@ -322,8 +323,7 @@ class Ledger:
         self.book.note_clear(
             gaps.slot[clear], seconds[clear] / gaps.events[clear], gaps.model[clear], gaps.start_ns[clear]
         )
-        for model in np.unique(gaps.model).tolist():
-            own = gaps.model == model
+        for model, own in _each(gaps.model):
             books = self.books(model)
             self._sink.lagged(model, int(late[own].sum()))
             books.judged(seconds[own], overlap.tokens[own], now_ns)
@@ -340,10 +340,9 @@ class Ledger:
     def _tell_gaps(self, gaps: Gaps, in_service: IntArray) -> None:
         bucket = np.where(in_service > 0, self.buckets.bucket_many(in_service), NONE)
         seconds = (gaps.end_ns - gaps.start_ns) / NS
-        for model in np.unique(gaps.model).tolist():
-            own = gaps.model == model
-            for number in np.unique(bucket[own]).tolist():
-                self._sink.gaps(model, number, seconds[own & (bucket == number)])
+        for model, own in _each(gaps.model):
+            for number, same in _each(bucket[own]):
+                self._sink.gaps(model, number, seconds[own][same])
 
     def _tell_steps(self) -> None:
         # Where nobody decodes, a step is made up from first tokens and its length is not measured.
@@ -413,11 +412,12 @@ class Ledger:
         self.books(model).concurrency.change(time_ns, self._decoding[model])
 
 
-def _by_model(gaps: Gaps) -> Iterator[tuple[int, Gaps]]:
-    if not len(gaps):
+def _each(values: IntArray) -> Iterator[tuple[int, slice | BoolArray]]:
+    """Each value there is, and which entries have it. Most often all have the same."""
+    if not len(values):
         return
-    if (gaps.model == gaps.model[0]).all():
-        yield int(gaps.model[0]), gaps
+    if (values == values[0]).all():
+        yield int(values[0]), slice(None)
         return
-    for model in np.unique(gaps.model).tolist():
-        yield model, gaps.pick(gaps.model == model)
+    for value in np.unique(values).tolist():
+        yield value, values == value

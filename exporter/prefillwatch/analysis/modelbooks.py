@@ -16,6 +16,7 @@ from prefillwatch.analysis.windows import SlidingWindows
 NS: Final = 1_000_000_000
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 
 class ModelBooks:
@@ -45,7 +46,7 @@ class ModelBooks:
         self.concurrency = ConcurrencyMeter()
         self.steps = StepModel()
 
-    def judged(self, seconds: FloatArray, in_service: FloatArray, now_ns: int) -> None:
+    def judged(self, seconds: FloatArray, in_service: IntArray, now_ns: int) -> None:
         """Gaps whose population is known: ``in_service`` is the largest prompt in service during each, 0 for none."""
         prefill = in_service > 0
         if prefill.any():

@@ -29,7 +29,7 @@ class Gaps:
     def __len__(self) -> int:
         return len(self.slot)
 
-    def pick(self, which: npt.NDArray[np.bool_]) -> Gaps:
+    def pick(self, which: npt.NDArray[np.bool_] | slice) -> Gaps:
         return Gaps(*(column[which] for column in self.columns()))
 
     def columns(self) -> tuple[IntArray, ...]:

@@ -164,7 +164,7 @@ class SlidingWindows:
         array = np.asarray(values, dtype=np.float64)
         if not array.size:
             return
-        np.add.at(self._open, self._buckets.index(array), 1)
+        self._open += np.bincount(self._buckets.index(array), minlength=len(self._open))
         self._open_total += array.size
         self._open_max = max(self._open_max, float(array.max()))
 

@@ -112,10 +112,11 @@ class Gauge(_Family[float]):
 class HistogramChild:
     """The buckets of one label set. Keep it at hand where many single values go to the same labels."""
 
-    __slots__ = ("_bounds", "_view", "counts", "total")
+    __slots__ = ("_bounds", "_edges", "_view", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
+        self._edges = np.array(bounds)
         #: Values per bucket, not cumulative; the last one is above all bounds.
         self.counts = array("q", bytes(8 * (len(bounds) + 1)))
         self._view = np.frombuffer(self.counts, dtype=np.int64)
@@ -129,7 +130,7 @@ class HistogramChild:
 
     def observe_many(self, values: npt.NDArray[np.float64]) -> None:
         values = values[np.isfinite(values)]
-        buckets = np.searchsorted(self._bounds, values, side="left")
+        buckets = self._edges.searchsorted(values, side="left")
         self.add_counts(np.bincount(buckets, minlength=len(self._view)), float(values.sum()))
 
     def add_counts(self, counts: Sequence[int] | npt.NDArray[np.int64], total: float) -> None:

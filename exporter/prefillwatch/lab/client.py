@@ -132,6 +132,7 @@ class _AnswerReader(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._is_stream = False
+        self._said_done = False
 
     def send(self, request: bytes) -> None:
         assert self._transport is not None
@@ -164,6 +165,8 @@ class _AnswerReader(asyncio.Protocol):
             self._end("")
 
     def connection_lost(self, error: Exception | None) -> None:
+        # A stream whose length HTTP does not tell says so itself.
+        self.answer.complete = self.answer.complete or (self._said_done and error is None)
         self._end(
             "" if self.answer.complete else f"connection lost: {error or 'closed before the answer was complete'}"
         )
@@ -203,6 +206,7 @@ class _AnswerReader(asyncio.Protocol):
     def _take_event(self, event: bytes) -> bool:
         data = next((line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")), b"")
         if not data.startswith(b"{"):
+            self._said_done = self._said_done or data == b"[DONE]"
             return False
         fields = msgspec.json.decode(data)
         self._note_usage(fields)

@@ -90,6 +90,7 @@ class _Analysis:
             other_devices=[device for device in work.devices if device != work.device],
             events=reader.events,
             kernels=len(work),
+            start_microseconds=self.start_ns / 1000,
             span_seconds=(self.end_ns - self.start_ns) / 1e9,
             busy_ratio=self.busy.share(self.start_ns, self.end_ns),
             families=self._families(),

@@ -6,7 +6,6 @@ The events of the trace stay as they are, byte for byte; ours come behind the la
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,15 +24,15 @@ _TRACKS: Final = {1: "engine steps", 2: "prefill", 3: "widest gap between decode
 _GZIP_LEVEL: Final = 5
 
 
-def annotate(source: Path, target: Path, findings: Findings, *, start_us: float, events_end: int) -> int:
+def annotate(source: Path, target: Path, findings: Findings, events_end: int) -> int:
     """Write `source` with our tracks to `target` (compressed if its name ends in .gz); how many events were added.
 
-    `start_us` is the trace's own time of its first work, `events_end` the offset behind its last event. Raises
-    TraceError when a file cannot be read or written; then there is no half-written target.
+    `events_end` is the offset behind the last event of the decompressed trace. Raises TraceError when a file cannot be
+    read or written; then there is no half-written target.
     """
     if target.exists() and target.samefile(source):
         raise TraceError(f"{target}: this is the trace itself; give the annotated one another name")
-    ours = list(_events(findings, start_us))
+    ours = list(_events(findings))
     added = b"".join(b",\n  " + msgspec.json.encode(event) for event in ours)
     if not findings.events:
         added = added[1:]
@@ -45,8 +44,7 @@ def annotate(source: Path, target: Path, findings: Findings, *, start_us: float,
     except OSError as error:
         raise TraceError(f"{target}: cannot be written ({error.strerror or error})") from None
     finally:
-        if unfinished.exists():
-            os.unlink(unfinished)
+        unfinished.unlink(missing_ok=True)
     return len(ours)
 
 
@@ -75,7 +73,8 @@ def _with_added(pieces: Iterator[bytes], at: int, added: bytes) -> Iterator[byte
         raise TraceError(f"the trace changed while it was read ({error})") from None
 
 
-def _events(findings: Findings, start_us: float) -> Iterator[dict[str, Any]]:
+def _events(findings: Findings) -> Iterator[dict[str, Any]]:
+    start_us = findings.start_microseconds
     yield _named("process_name", 0, {"name": "prefillwatch"})
     yield _named("process_sort_index", 0, {"sort_index": -1})
     for track, name in _TRACKS.items():

@@ -138,6 +138,8 @@ class Findings(msgspec.Struct, frozen=True):
     other_devices: list[str]
     events: int
     kernels: int
+    start_microseconds: float
+    """The trace's own time of its first work; all other times count from there."""
     span_seconds: float
     busy_ratio: float
     families: list[FamilyFigures]
@@ -152,3 +154,19 @@ class Findings(msgspec.Struct, frozen=True):
     steps: list[TickFigures]
     notes: list[str]
     """What a reader must know before believing the figures."""
+
+
+class ClientSide(msgspec.Struct, frozen=True):
+    """What the clients saw while the trace was made. Times are seconds."""
+
+    victims: int
+    prompt_tokens: int | None
+    ttft_seconds: float | None
+    """Of the prompt."""
+    gap_before_seconds: float | None
+    """Median gap between two tokens of a victim before the prompt was sent."""
+    gap_during_seconds: float | None
+    """… while its first token was awaited."""
+    gap_after_seconds: float | None
+    problem: str = ""
+    """Why the capture ended early, if it did."""

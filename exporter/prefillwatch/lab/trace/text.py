@@ -8,6 +8,7 @@ from typing import Final
 
 from prefillwatch.lab.trace.findings import (
     CadenceFigures,
+    ClientSide,
     Findings,
     GapFigures,
     Part,
@@ -39,6 +40,18 @@ def report(findings: Findings) -> str:
         *([[_wrapped(f"Note: {note}") for note in findings.notes]] if findings.notes else []),
     ]
     return "\n\n".join("\n".join(section) for section in sections)
+
+
+def client_side(seen: ClientSide) -> str:
+    """What clients saw while the trace was made."""
+    gaps = (("before", seen.gap_before_seconds), ("during", seen.gap_during_seconds), ("after", seen.gap_after_seconds))
+    told = ", ".join(f"{name} {duration(gap)}" for name, gap in gaps)
+    lines = [f"Seen by the clients: median gap between tokens of {_counted(seen.victims, 'stream')}: {told}"]
+    if seen.prompt_tokens:
+        lines.append(
+            f"  first token of the prompt of {seen.prompt_tokens:,} tokens after {duration(seen.ttft_seconds)}"
+        )
+    return "\n".join(lines)
 
 
 def duration(seconds: float | None) -> str:

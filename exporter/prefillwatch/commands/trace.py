@@ -1,0 +1,191 @@
+"""``prefillwatch trace``: a torch profiler trace read as engine steps, or captured from a server and then read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from prefillwatch.errors import ConfigError
+from prefillwatch.lab.charts.drawing import require_charts
+from prefillwatch.lab.target import reach
+from prefillwatch.lab.trace.analyse import read_file
+from prefillwatch.lab.trace.annotate import annotate
+from prefillwatch.lab.trace.capture import CaptureSettings, capture
+from prefillwatch.lab.trace.errors import TraceError
+from prefillwatch.lab.trace.findings import ClientSide
+from prefillwatch.lab.trace.picture import draw
+from prefillwatch.lab.trace.text import client_side, report
+from prefillwatch.lab.trace.trace_files import TraceFolder
+from prefillwatch.settings.quantities import parse_duration
+
+_OUT = click.Path(path_type=Path, dir_okay=False)
+#: For the server to have its trace on disk once it says that it has.
+_PATIENCE_S = 60.0
+
+
+def _seconds(ctx: click.Context, option: click.Parameter, text: str) -> float:  # noqa: ARG001 (click's signature)
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--json", "json_file", type=_OUT, metavar="FILE", help="Write all figures.")
+@click.option("--svg", "svg_file", type=_OUT, metavar="FILE", help="Draw the heartbeat.")
+@click.option("--png", "png_file", type=_OUT, metavar="FILE", help="Draw the heartbeat, 1200 × 400.")
+@click.option(
+    "--annotate",
+    "annotated_file",
+    type=_OUT,
+    metavar="FILE",
+    help="Write the trace again with steps, prefill and widest gap as tracks, for ui.perfetto.dev (.json or .json.gz).",
+)
+@click.option("--capture", "url", metavar="URL", help="Make a trace first: arm the profiler of the vLLM server there.")
+@click.option(
+    "--trace-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where that server writes its traces (its torch_profiler_dir), seen from here.",
+)
+@click.option("--model", metavar="NAME", help="Which of its models. [the first it lists]")
+@click.option("--victims", type=click.IntRange(1, 256), default=4, show_default=True, help="Answers that stream.")
+@click.option("--prompt-tokens", type=click.IntRange(16), default=6000, show_default=True, help="The prompt sent in.")
+@click.option(
+    "--steps-before", type=click.IntRange(1, 200), default=10, show_default=True, help="Steps before the prompt."
+)
+@click.option(
+    "--steps-after", type=click.IntRange(1, 200), default=20, show_default=True, help="Steps after its first token."
+)
+@click.option(
+    "--warm/--no-warm", default=True, help="Send a prompt of that size once before, so that kernels are tuned."
+)
+@click.option(
+    "--victim-tokens", type=click.IntRange(128), default=2048, show_default=True, help="Most tokens of a stream."
+)
+@click.option(
+    "--max-time", default="2m", show_default=True, callback=_seconds, metavar="DURATION", help="End the capture then."
+)
+@click.option(
+    "--api-key-file", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE", help="The API key."
+)
+@click.option("--api-key", envvar="PREFILLWATCH_API_KEY", show_envvar=True, metavar="KEY", help="The API key itself.")
+@click.option(
+    "--ca", "ca_file", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="PEM", help="Authority."
+)
+@click.option("--insecure", is_flag=True, help="Do not verify the server's certificate.")
+def trace(
+    file: Path | None,
+    url: str | None,
+    json_file: Path | None,
+    svg_file: Path | None,
+    png_file: Path | None,
+    annotated_file: Path | None,
+    **options: Any,
+) -> None:
+    """Read a torch profiler trace of vLLM: kernels, engine steps, and what a prompt did to them.
+
+    \b
+    A trace that is there:      prefillwatch trace rank0.pt.trace.json.gz --png heartbeat.png
+    A trace made for it:        prefillwatch trace --capture http://127.0.0.1:8000 --trace-dir /traces
+    """
+    if (file is None) == (url is None):
+        raise ConfigError("give a trace FILE, or --capture URL to make one")
+    outputs = {"--json": json_file, "--svg": svg_file, "--png": png_file, "--annotate": annotated_file}
+    for option, output in outputs.items():
+        _check_writable(option, output)
+    if svg_file or png_file:
+        require_charts()
+    seen: ClientSide | None = None
+    if url is not None:
+        file, seen = _captured(url, options)
+    if file is not None:
+        _read(file, seen, json_file, [picture for picture in (svg_file, png_file) if picture], annotated_file)
+    elif seen is not None:
+        click.echo(client_side(seen))
+    if seen is not None and seen.problem:
+        raise TraceError(f"the capture ended early: {seen.problem}")
+
+
+def _read(
+    file: Path, seen: ClientSide | None, json_file: Path | None, pictures: list[Path], annotated_file: Path | None
+) -> None:
+    """Report, and write what was asked for. Raises TraceError at last where the trace was not read to its end."""
+    findings, reader = read_file(file)
+    click.echo(report(findings) + (f"\n\n{client_side(seen)}" if seen else ""))
+    if json_file:
+        told = msgspec.to_builtins(findings) | ({"clients": msgspec.to_builtins(seen)} if seen else {})
+        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+    for picture in pictures:
+        draw(findings, picture)
+    if reader.problem:
+        raise TraceError(f"{file}: {reader.problem}")
+    if annotated_file and reader.events_end is not None:
+        annotate(file, annotated_file, findings, reader.events_end)
+        click.echo(f"\nAnnotated trace, for https://ui.perfetto.dev: {annotated_file}")
+
+
+def _check_writable(option: str, file: Path | None) -> None:
+    if file is not None and not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigError(f"{option} {file} cannot be written; choose a file in a folder that may be written to")
+
+
+def _captured(url: str, options: dict[str, Any]) -> tuple[Path | None, ClientSide]:
+    """The new trace, or None where its folder cannot be seen from here; and what clients saw meanwhile."""
+    settings = CaptureSettings(
+        victims=options["victims"],
+        prompt_tokens=options["prompt_tokens"],
+        tokens_before=options["steps_before"],
+        tokens_after=options["steps_after"],
+        victim_tokens=options["victim_tokens"],
+        max_seconds=options["max_time"],
+        warm=options["warm"],
+    )
+    folder = TraceFolder(options["trace_dir"]) if options["trace_dir"] else None
+    return asyncio.run(_capture(url, settings, folder, options))
+
+
+async def _capture(
+    url: str, settings: CaptureSettings, folder: TraceFolder | None, options: dict[str, Any]
+) -> tuple[Path | None, ClientSide]:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)  # the next one ends without ado
+
+    key = _key(options["api_key_file"]) if options["api_key_file"] else options["api_key"]
+    target = await reach(
+        url, api_key=key, model=options["model"], ca_file=options["ca_file"], insecure=options["insecure"]
+    )
+    _say(f"{target.model} at {target.url}: at most {settings.most_tokens:,} tokens and {settings.max_seconds:g} s")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    seen = await capture(target, settings, _say, stop)
+    if folder is None:
+        _say("the trace is where the server writes it, its torch_profiler_dir; then: prefillwatch trace FILE")
+        return None, seen
+    traces = await folder.new_traces(_PATIENCE_S)
+    for other in traces[1:]:
+        _say(f"there is one more, of another worker: {other}")
+    _say(f"reading {traces[0]}")
+    return traces[0], seen
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _key(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--api-key-file {file}: it cannot be read as text ({type(error).__name__})") from None

@@ -24,6 +24,7 @@ COMMANDS = (
     "sim",
     "probe",
     "sweep",
+    "trace",
     "check",
     "doctor",
     "record",

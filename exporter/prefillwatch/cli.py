@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "sim": ("prefillwatch.commands.lab:sim", "A simulated vLLM server alone."),
     "probe": ("prefillwatch.commands.probe:probe", "Freeze a server on purpose: long prompts into steady streams."),
     "sweep": ("prefillwatch.commands.sweep:sweep", "Start a server with several settings and say what each costs."),
+    "trace": ("prefillwatch.commands.trace:trace", "Engine steps and kernels in a torch profiler trace of vLLM."),
     "check": ("prefillwatch.commands.check:check", "Validate the settings, reach upstream, name what is missing."),
     "doctor": ("prefillwatch.commands.doctor:doctor", "Say in words which symptoms a running server shows, and why."),
     "record": ("prefillwatch.commands.record:record", "Do what 'serve' does, and record to a file what is seen."),

@@ -1,19 +1,23 @@
-"""The text that scrapers get, read back by parsers that are not ours."""
+"""The text that scrapers get, read back by parsers that are not ours, and compared with what their library writes."""
 
 from __future__ import annotations
 
 import itertools
 import shutil
 import subprocess
+from collections.abc import Iterator
 
 import pytest
+from prometheus_client.exposition import generate_latest as prometheus_text
 from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_text
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
+from prometheus_client.registry import Collector
 
 from prefillwatch.export import table
 from prefillwatch.export.exposition import render, wants_openmetrics
-from prefillwatch.export.registry import Registry
+from prefillwatch.export.registry import FamilySnapshot, Registry, Snapshot
 from prefillwatch.export.spec import Kind, Label, Spec
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
@@ -42,6 +46,66 @@ def parsed(registry: Registry, accept: str = "") -> dict[str, Metric]:
     body, content_type = render(registry.snapshot(), accept)
     parse = parse_openmetrics if "openmetrics" in content_type else parse_prometheus
     return {metric.name: metric for metric in parse(body.decode())}
+
+
+class Reference(Collector):
+    """A snapshot as prometheus_client knows metrics."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        return map(metric_of, self.snapshot)
+
+
+def metric_of(family: FamilySnapshot) -> Metric:
+    spec = family.spec
+    name = spec.full_name.removesuffix("_total")
+    unit = name.rsplit("_", 1)[-1]
+    metric = Metric(name, spec.help, spec.kind.value, unit if unit in ("seconds", "bytes", "tokens", "ratio") else "")
+    for labels, value in family.values.items():
+        metric.add_sample(spec.full_name, dict(zip(spec.label_names, labels, strict=True)), value)
+    for labels, (counts, total) in family.buckets.items():
+        own = dict(zip(spec.label_names, labels, strict=True))
+        for bound, below in zip((*map(repr, spec.bounds), "+Inf"), itertools.accumulate(counts), strict=True):
+            metric.add_sample(f"{name}_bucket", {**own, "le": bound}, below)
+        metric.add_sample(f"{name}_sum", own, total)
+        metric.add_sample(f"{name}_count", own, sum(counts))
+    return metric
+
+
+def same_as_the_library_writes(registry: Registry) -> bool:
+    snapshot = registry.snapshot()
+    reference = Reference(snapshot)
+    prometheus, openmetrics = render(snapshot)[0], render(snapshot, OPENMETRICS)[0]
+    return prometheus == prometheus_text(reference) and openmetrics == openmetrics_text(reference)
+
+
+def test_the_whole_table_is_written_as_the_library_would(full: Registry) -> None:
+    assert same_as_the_library_writes(full)
+
+
+def test_nothing_stale_is_written_when_values_change(full: Registry) -> None:
+    full.histogram(table.INTER_TOKEN_LATENCY).observe((NASTY, "none"), 0.5)
+    full.counter(table.GENERATED_TOKENS).add((NASTY,), 12)
+    full.gauge(table.DECODING_STREAMS).replace({("another",): 3.0})
+    assert same_as_the_library_writes(full)
+    full.gauge(table.DECODING_STREAMS).replace({("llama-8b",): 0.5, (NASTY,): 0.5})
+
+
+def test_numbers_are_written_as_the_library_would() -> None:
+    numbers = [0.0, -0.0, 1.0, 0.1, 1e-7, 123456.789, 999999.0, 999999.99, 1e6, 1000001.0, 1234567.25, 1e9, 1e15, 1e16]
+    numbers += [1.5e300, -1e6, -1234567.0, -5.5, float("inf"), float("-inf"), 2.0**53, 100000000.0, 17179869184.0]
+    spec = Spec("figure", Kind.GAUGE, (Label("number"),), 'Help with "quotes", \\ and\ntwo lines.')
+    bare = Spec("bare", Kind.GAUGE, (), "Help.")
+    spans = Spec("span_seconds", Kind.HISTOGRAM, (Label("z"), Label("a")), "Help.", (0.001, 5e-5 * 50, 10.0, 120.0))
+    registry = Registry((spec, bare, spans))
+    for number in numbers:
+        registry.gauge(spec).set((repr(number),), number)
+        registry.gauge(bare).set((), number)
+        registry.histogram(spans).observe((NASTY, "a"), abs(number))
+    registry.histogram(spans).add_counts(("z", "a"), [2_000_000, 0, 7, 999_999, 1], 3e7)
+    assert same_as_the_library_writes(registry)
 
 
 def test_promtool_finds_nothing_to_complain_about(full: Registry) -> None:

@@ -75,10 +75,10 @@ class Fluidity:
 
 def _runs(slots: IntArray) -> tuple[IntArray, IntArray]:
     """Where the gaps of each slot begin, and how many there are."""
-    first = np.ones(len(slots), np.bool_)
-    np.not_equal(slots[1:], slots[:-1], out=first[1:])
-    begins = np.flatnonzero(first)
-    return begins, np.diff(begins, append=len(slots))
+    first = np.ones(len(slots) + 1, np.bool_)
+    np.not_equal(slots[1:], slots[:-1], out=first[1:-1])
+    bounds = np.flatnonzero(first)
+    return bounds[:-1], bounds[1:] - bounds[:-1]
 
 
 def _turns(slots: IntArray, which: IntArray) -> list[IntArray]:

@@ -24,9 +24,9 @@ class Label:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Spec:
-    """One metric family.
+    """One metric family. Two are the same only if they are one object, so that looking something up by them is quick.
 
     ``name`` is written without the prefix; a counter's ends in ``_total``. ``bounds`` are the finite upper bounds of a
     histogram, inclusive as ``le`` is, in the unit of the name.

@@ -81,6 +81,59 @@ def test_reasoning_and_tool_calls_are_text_and_pings_are_not() -> None:
     assert answer.events == 2
 
 
+def test_the_token_events_of_each_read_are_kept_apart() -> None:
+    pieces = [STREAM_HEAD, chunk(token("a")), chunk(token("b"), token("c")), b"0\r\n\r\n"]
+    assert answer_of(pieces).read_events == [1, 2]
+
+
+def test_lines_may_end_as_in_http() -> None:
+    event = f"data: {token('a')}\r\n\r\n".encode()
+    pieces = [STREAM_HEAD, b"%x\r\n%b\r\n" % (len(event), event), b"0\r\n\r\n"]
+    assert answer_of(pieces).events == 1
+
+
+def test_a_stream_without_a_length_ends_with_done() -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    body = f"data: {token('a')}\n\ndata: [DONE]\n\n".encode()
+    assert answer_of([head, body]).complete
+    assert not answer_of([head, body[:-14]]).complete
+
+
+def test_an_error_in_the_stream_is_an_error() -> None:
+    answer = answer_of([STREAM_HEAD, chunk(token("a")), chunk('{"error":{"message":"boom"}}')])
+    assert (answer.events, answer.error) == (1, "an error object in the stream")
+
+
+def test_cached_prompt_tokens_are_told() -> None:
+    usage = '{"choices":[],"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":4}}}'
+    assert answer_of([STREAM_HEAD, chunk(usage), b"0\r\n\r\n"]).cached_tokens == 4
+
+
+def test_whoever_passes_an_answer_sees_it_fill_and_keeps_it_when_the_request_is_cancelled() -> None:
+    async def scenario(url: str) -> None:
+        answer = Answer()
+        body = {"model": "m", "messages": [{"content": "a b"}], "max_tokens": 5000, "ignore_eos": True, "stream": True}
+        asking = asyncio.ensure_future(ask(url, body, answer=answer))
+        while answer.events < 3:
+            await asyncio.sleep(0.001)
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+        assert answer.events >= 3
+        assert not answer.complete
+
+    with_simulator(scenario)
+
+
+def test_without_a_body_it_is_a_get() -> None:
+    async def scenario(url: str) -> None:
+        answer = await ask(url, None, path="/v1/models")
+        assert answer.status == 200
+        assert b'"m"' in answer.body
+
+    with_simulator(scenario)
+
+
 def test_a_stream_cut_short_is_no_complete_answer() -> None:
     answer = answer_of([STREAM_HEAD, chunk(token("a"))])
     assert (answer.status, answer.complete, answer.events) == (200, False, 1)
@@ -89,7 +142,12 @@ def test_a_stream_cut_short_is_no_complete_answer() -> None:
 
 @pytest.mark.parametrize(
     ("pieces", "error"),
-    [([b"SSH-2.0-OpenSSH\r\n"], "no valid HTTP answer"), ([STREAM_HEAD, chunk("{nonsense")], "no JSON")],
+    [
+        ([b"SSH-2.0-OpenSSH\r\n"], "no valid HTTP answer"),
+        ([STREAM_HEAD, chunk("{nonsense")], "no JSON"),
+        ([STREAM_HEAD, chunk('{"choices":[7]}')], "of no known shape"),
+        ([STREAM_HEAD, chunk('{"choices":7}')], "of no known shape"),
+    ],
 )
 def test_nonsense_is_an_error_and_no_exception(pieces: list[bytes], error: str) -> None:
     assert error in answer_of(pieces).error

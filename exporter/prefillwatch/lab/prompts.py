@@ -32,6 +32,9 @@ COMMON: Final = tuple(
 FEWEST_WORDS: Final = 16
 #: Tokens that learning may cost at most: see `learning_tokens`.
 SMALL_WORDS: Final = (4, 68)
+#: Chat templates bring system prompts of up to some hundred tokens.
+_LARGEST_TEMPLATE: Final = 512
+_CHATTER_WORDS: Final = 16
 _ROUNDS: Final = 12
 _BLOCK_TOKENS: Final = 512
 
@@ -47,7 +50,7 @@ class Prompt:
 
 def learning_tokens() -> int:
     """The most tokens that getting to know a server costs, prompts and answers together."""
-    return (len(DIALECTS) + len(SMALL_WORDS)) * (2 * max(SMALL_WORDS) + 64)
+    return (len(DIALECTS) + len(SMALL_WORDS)) * (2 * max(SMALL_WORDS) + _LARGEST_TEMPLATE)
 
 
 class PromptMaker:

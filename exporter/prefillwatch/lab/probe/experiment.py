@@ -92,13 +92,14 @@ class _Probe:
             (repeat, tokens) for repeat in range(self._settings.repeats) for tokens in self._settings.prompt_tokens
         ]
         for number, (repeat, tokens) in enumerate(sizes, 1):
+            if number > 1:
+                await asyncio.sleep(_PAUSE_BETWEEN_RUNS_S)
             lumps = await self._lumps(maker, tokens)
             run = Run(tokens, repeat, asked_tokens=[lump.prompt.tokens for lump in lumps])
             self._result.runs.append(run)
             say = functools.partial(self._say, number)
             play = _Play(self._target, self._settings, maker, run, say)
             await play.run(lumps)
-            await asyncio.sleep(_PAUSE_BETWEEN_RUNS_S)
 
     async def _lumps(self, maker: PromptMaker, tokens: int) -> list[Lump]:
         """Made before anybody streams, since counting tokens is work for the server too."""
@@ -146,6 +147,7 @@ class _Play:
         self._say = say
         self._victims: list[asyncio.Task[None]] = []
         self._others: list[asyncio.Task[Any]] = []
+        self._prompt_tokens = max(VICTIM_PROMPT_TOKENS, maker.chatter_tokens)
         self._lumps = 0
         self._shown = 0.0
 
@@ -159,8 +161,8 @@ class _Play:
             self._run.problem = str(error)
             raise
         finally:
-            self._run.ended_ns = time.monotonic_ns()
             await _hang_up([*self._victims, *self._others])
+            self._run.ended_ns = time.monotonic_ns()
 
     async def _phases(self, lumps: Sequence[Lump]) -> None:
         settings, run = self._settings, self._run
@@ -193,19 +195,19 @@ class _Play:
             await self._target.ask(
                 self._target.body(self._maker.chatter(), self._answer_tokens(left)), answer=answer, timeout_seconds=3600
             )
-            left -= VICTIM_PROMPT_TOKENS + (answer.completion_tokens or answer.events)
+            left -= self._prompt_tokens + (answer.completion_tokens or answer.events)
             failures = 0 if answer.reads_ns and answer.complete else failures + 1
             if failures >= _MOST_FAILURES:
                 raise TargetError(f"victim {index + 1} gets no answer any more ({refusal(answer) or 'no token'})")
-            if left <= VICTIM_PROMPT_TOKENS:
+            if left <= self._prompt_tokens:
                 return
             if failures:
                 await asyncio.sleep(_PAUSE_AFTER_FAILURE_S)
             answers.append(Answer())
 
     def _answer_tokens(self, left: int) -> int:
-        room = (self._target.max_model_len or left) - VICTIM_PROMPT_TOKENS
-        return max(1, min(left - VICTIM_PROMPT_TOKENS, room))
+        most = min(left, self._target.max_model_len or left)
+        return max(1, most - self._prompt_tokens)
 
     async def _inject(self, lumps: Sequence[Lump]) -> None:
         start = time.monotonic()

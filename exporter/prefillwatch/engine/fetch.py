@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -15,6 +16,7 @@ from prefillwatch import __version__
 Reason = Literal["http_status", "timeout", "connect", "parse", "too_big", "empty"]
 
 _MOST_REDIRECTS: Final = 3
+_KEPT: Final = ("Accept", "Authorization")  # within the same server
 #: Below the 5 s after which uvicorn closes an idle connection, so that we do not write into a closing one.
 _KEEP_IDLE_S: Final = 3.0
 
@@ -50,61 +52,65 @@ class Fetcher:
         insecure: bool = False,
     ) -> None:
         self._timeout_s = timeout_s
+        self._timeouts = {"timeout": httpx.Timeout(timeout_s).as_dict()}
         self._credentials = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         unix_path = upstream.removeprefix("unix:") if upstream.startswith("unix:") else None
-        self._client = httpx.AsyncClient(
-            base_url=upstream if unix_path is None else "http://localhost",
-            transport=httpx.AsyncHTTPTransport(
-                uds=unix_path,
-                verify=_tls(ca_file, insecure),
-                limits=httpx.Limits(max_connections=8, keepalive_expiry=_KEEP_IDLE_S),
-            ),
-            # Compressed answers could unfold to anything; the limit is meant for what arrives.
-            headers={"Accept-Encoding": "identity", "User-Agent": f"prefillwatch/{__version__}"},
-            timeout=httpx.Timeout(timeout_s),
-            trust_env=False,  # a proxy for the outside world is no way to the server next door
+        self._base = httpx.URL(upstream if unix_path is None else "http://localhost")
+        self._requests: dict[tuple[str, str, bool], httpx.Request] = {}
+        # No client around it: cookies, proxies of the environment and hooks would only cost time, every second.
+        self._transport = httpx.AsyncHTTPTransport(
+            uds=unix_path,
+            verify=_tls(ca_file, insecure),
+            limits=httpx.Limits(max_connections=8, keepalive_expiry=_KEEP_IDLE_S),
         )
         # Lines about each request, several times a second, would bury everything else.
         for library in ("httpx", "httpcore"):
             logging.getLogger(library).setLevel(logging.WARNING)
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._transport.aclose()
 
     async def get(self, path: str, *, limit: int, accept: str = "*/*", credentials: bool = True) -> Answer:
         """The answer, whatever its status. Raises FetchError when none came whole in time, or one above ``limit``
         bytes. Redirects are followed within the same server only."""
-        headers = {"Accept": accept, **(self._credentials if credentials else {})}
-        request = self._client.build_request("GET", path, headers=headers)
+        request = self._requests.get((path, accept, credentials))
+        if request is None:
+            headers = {"Accept": accept, **(self._credentials if credentials else {})}
+            request = self._requests[path, accept, credentials] = self._request(self._base.join(path), headers)
         try:
             return await asyncio.wait_for(self._follow(request, limit), self._timeout_s)
         except (asyncio.TimeoutError, httpx.TimeoutException):
             raise FetchError("timeout", f"no whole answer to {path} within {self._timeout_s:g} s") from None
         except httpx.TransportError as error:
             raise FetchError("connect", f"{path}: {type(error).__name__}: {error}") from None
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise FetchError("parse", f"{path}: {type(error).__name__}") from None
+
+    def _request(self, url: httpx.URL, headers: Mapping[str, str]) -> httpx.Request:
+        # Compressed answers could unfold to anything; the limit is meant for what arrives.
+        own = {"Accept-Encoding": "identity", "User-Agent": f"prefillwatch/{__version__}"}
+        return httpx.Request("GET", url, headers={**headers, **own}, extensions=self._timeouts)
 
     async def _follow(self, request: httpx.Request, limit: int) -> Answer:
         for _ in range(_MOST_REDIRECTS + 1):
             response = await self._send(request)
             try:
-                onward = response.next_request
-                if onward is None:
+                if not response.has_redirect_location:
                     return await _read(response, limit)
             finally:
                 await response.aclose()
-            if _origin(onward.url) != _origin(request.url):
+            onward = request.url.join(response.headers["location"])
+            if _origin(onward) != _origin(request.url):
                 raise FetchError("http_status", "redirected to another server", response.status_code)
-            request = onward
+            request = self._request(onward, {name: request.headers[name] for name in _KEPT if name in request.headers})
         raise FetchError("http_status", f"redirected more than {_MOST_REDIRECTS} times", response.status_code)
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
         try:
-            return await self._client.send(request, stream=True)
+            return await self._transport.handle_async_request(request)
         except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
             # Most likely a kept connection that the server closed meanwhile: a GET may be sent again.
-            return await self._client.send(request, stream=True)
+            return await self._transport.handle_async_request(request)
 
 
 async def _read(response: httpx.Response, limit: int) -> Answer:

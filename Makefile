@@ -32,7 +32,8 @@ readme: $(READY) ## write the README's tables of metrics and settings anew
 unit: $(READY) tools
 	$(BIN)/pytest $(APART:%=--ignore=%) $(ARGS)
 
-e2e: $(READY) tools ## the whole sidecar in front of the simulated vLLM
+e2e: $(READY) tools ## the whole sidecar in front of the simulated vLLM, and its page in a browser
+	@scripts/tools chromium
 	$(BIN)/pytest tests/e2e $(ARGS)
 
 real: $(READY) ## a real vLLM on the CPU (downloads about 1 GB the first time)

@@ -23,10 +23,12 @@ _JOIN_S = 20.0
 class Crowd:
     """So many streams, each with ten tokens a second, but for the first ``frozen`` of them."""
 
-    def __init__(self, streams: int) -> None:
+    def __init__(self, streams: int, name: str = "reader") -> None:
         self.frozen = 0
         self.url = ""
+        self.observer: Observer | None = None
         self._streams = streams
+        self._name = name
         self._stop = threading.Event()
         self._serving = threading.Event()
         self._builder = PacketBuilder(0, 1)
@@ -45,7 +47,7 @@ class Crowd:
         assert not self._thread.is_alive()
 
     async def _run(self) -> None:
-        observer = Observer(
+        self.observer = observer = Observer(
             ObserverSettings(tap_fds=(), control_fd=-1, admin_fds=(), upstream="http://127.0.0.1:1", gpu=False)
         )
         listener, stop = socket.create_server(("127.0.0.1", 0)), asyncio.Event()
@@ -65,9 +67,8 @@ class Crowd:
     def _begin(self) -> None:
         body = json.dumps({"model": "m", "stream": True, "messages": []}).encode()
         for stream in range(self._streams):
-            head = RequestHead(
-                "POST", CHAT, "application/json", request_id=f"reader-{stream}", content_length=len(body)
-            )
+            name = f"{self._name}-{stream}"
+            head = RequestHead("POST", CHAT, "application/json", request_id=name, content_length=len(body))
             self._add(stream, Kind.REQUEST, encode_payload(head))
             self._add(stream, Kind.REQUEST_BODY, body)
             self._add(stream, Kind.REQUEST_END, len(body).to_bytes(8, "little"))

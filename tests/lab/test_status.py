@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefillwatch.lab.status import HEADING, Status, aligned, clock, read_status, status_line
+from prefillwatch.lab.status import HEADING, Status, aligned, clock, incident_line, newly_over, read_status, status_line
 
 PAGE = """\
 # TYPE prefillwatch_inter_token_latency_p99_seconds gauge
@@ -52,3 +52,43 @@ def test_a_page_without_figures_gives_dashes() -> None:
 def test_clock_and_columns() -> None:
     assert [clock(5.9), clock(75), clock(3700)] == ["0:05", "1:15", "61:40"]
     assert aligned([("a", "1"), ("long", "2")]) == ["  a     1", "  long  2"]
+
+
+def incident(**more: object) -> dict[str, object]:
+    return {
+        "kind": "freeze",
+        "cause": "prefill",
+        "victims": 6,
+        "decoding": 8,
+        "worst_gap_seconds": 0.987,
+        "culprit_count": 1,
+        "culprit_tokens": 6900,
+        **more,
+    }
+
+
+def test_an_incident_in_a_line() -> None:
+    assert incident_line(incident()) == (
+        "6 of 8 streams froze for up to 0.99 s; cause: prefill of a prompt with 6,900 tokens"
+    )
+    assert incident_line(incident(culprit_count=3, culprit_tokens=20_000)).endswith(
+        "cause: prefill of 3 prompts with 20,000 tokens"
+    )
+    assert incident_line(incident(cause="engine_pause", culprit_count=0, victims=1, decoding=1)) == (
+        "1 of 1 stream froze for up to 0.99 s; cause: engine pause"
+    )
+    assert incident_line(incident(kind="wait", cause="queueing", victims=2, culprit_count=0)) == (
+        "2 requests waited up to 0.99 s for a first token; cause: queueing"
+    )
+    assert incident_line(incident(victims=9)).startswith("9 of 9 streams froze")
+
+
+def test_an_incident_is_told_once_and_only_when_it_is_over() -> None:
+    told: set[str] = set()
+    first = incident(id="1", started_at=10.0, ongoing=False)
+    second = incident(id="2", started_at=20.0, ongoing=True)
+    assert newly_over([second, first], told) == [first]
+    ended = {**second, "ongoing": False}
+    third = incident(id="3", started_at=30.0, ongoing=False)
+    assert newly_over([third, ended, first], told) == [ended, third]
+    assert newly_over([third, ended, first], told) == []

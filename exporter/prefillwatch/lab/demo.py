@@ -18,7 +18,7 @@ from prefillwatch.errors import StartError
 from prefillwatch.lab.child import Child
 from prefillwatch.lab.load import CHAT, DOCUMENT, QUESTION, Kind, LoadSettings, run_load
 from prefillwatch.lab.simulator.settings import SimSettings
-from prefillwatch.lab.status import HEADING, aligned, clock, read_status, status_line
+from prefillwatch.lab.status import HEADING, aligned, clock, incident_line, newly_over, read_status, status_line
 from prefillwatch.settings.addresses import ListenAddress
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ STATUS_EVERY_SECONDS = 2.0
 UNTIL_STOPPED_SECONDS = 10.0 * 365 * 86400
 EXPLANATION = """\
 {victims} readers have answers streaming all the time. Others chat, and about every ten seconds somebody pastes a
-document: while the server reads that, everybody else waits. Compare the gaps that a prefill overlapped with the clear
-ones, and with all of them together.
+document: while the server reads that, everybody else waits. Open the live page in a browser to see them stand still.
+Here, compare the gaps that a prefill overlapped with the clear ones, and with all of them together.
 """
 
 
@@ -193,16 +193,21 @@ def _load_settings(settings: DemoSettings, place: _Place) -> LoadSettings:
 
 
 async def _tell_status(place: _Place, began: float, say: Callable[[str], None]) -> None:
-    """One line every two seconds, read where everybody else would read it."""
-    async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
+    """Lines every two seconds, read where everybody else would read it: how it is, and incidents that are over."""
+    told: set[str] = set()
+    async with httpx.AsyncClient(trust_env=False, timeout=5.0, base_url=f"http://{place.admin}") as client:
         while True:
             await asyncio.sleep(STATUS_EVERY_SECONDS)
+            now = f"{clock(time.monotonic() - began):>5}"
             try:
-                page = (await client.get(f"http://{place.admin}/metrics")).raise_for_status().text
+                page = (await client.get("/metrics")).raise_for_status().text
+                incidents = (await client.get("/api/incidents")).raise_for_status().json()
             except httpx.HTTPError as error:
-                say(f"{clock(time.monotonic() - began):>5}  no metrics: {error or type(error).__name__}")
-            else:
-                say(f"{clock(time.monotonic() - began):>5} {status_line(read_status(page))}")
+                say(f"{now}  no metrics: {error or type(error).__name__}")
+                continue
+            for incident in newly_over(incidents, told):
+                say(f"{now}  << {incident_line(incident)}")
+            say(f"{now} {status_line(read_status(page))}")
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
-"""What a watched server looks like right now, in one line. Pure: a metrics page in, text out."""
+"""What a watched server looks like right now, and what befell it, in one line each. Pure: documents in, text out."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -63,6 +63,34 @@ def status_line(status: Status) -> str:
     gaps = " ".join(f"{_milliseconds(status.gap_p99.get(name)):>8}" for name in POPULATIONS)
     kv = "–" if status.kv_usage is None else f"{status.kv_usage:.0%}"
     return f"{gaps} {status.decoding:10} {status.prefilling:10} {kv:>5}  {_first_tokens(status.first_token_p99)}"
+
+
+def newly_over(incidents: Iterable[dict[str, Any]], told: set[str]) -> list[dict[str, Any]]:
+    """Incidents of `/api/incidents` that have ended and were not told before, the oldest first; ``told`` notes them."""
+    found = [each for each in incidents if not each["ongoing"] and each["id"] not in told]
+    told.update(each["id"] for each in found)
+    return sorted(found, key=lambda each: float(each["started_at"]))
+
+
+def incident_line(incident: dict[str, Any]) -> str:
+    """An incident of `/api/incidents` that is over: how many suffered, for how long, and of what."""
+    victims, worst, cause = incident["victims"], _seconds(incident["worst_gap_seconds"]), incident["cause"]
+    if incident["kind"] == "freeze":
+        # Over a long freeze streams come and go, so that there can be more victims than streams at any moment.
+        of = _counted(max(victims, incident["decoding"]), "stream")
+        words = f"{victims} of {of} froze for up to {worst}; cause: {cause}"
+    else:
+        words = f"{_counted(victims, 'request')} waited up to {worst} for a first token; cause: {cause}"
+    prompts, tokens = incident["culprit_count"], incident["culprit_tokens"]
+    if not prompts:
+        return words.replace("_", " ")
+    return words.replace("_", " ") + (
+        f" of a prompt with {tokens:,} tokens" if prompts == 1 else f" of {prompts} prompts with {tokens:,} tokens"
+    )
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _first_tokens(by_bucket: dict[str, float]) -> str:

@@ -480,7 +480,7 @@ function text(words, x, y, colour, font = '12px system-ui, sans-serif', align = 
 }
 
 function drawAxis(view, y) {
-  const step = span > 15000 ? 5000 : 1000;
+  const step = [1000, 2000, 5000, 10000].find((each) => (each / span) * (view.right - view.left) >= 56) ?? span;
   for (let back = 0; back <= span; back += step) {
     const x = Math.round(view.right - (back / span) * (view.right - view.left));
     paint.fillStyle = colours.line;
@@ -711,7 +711,7 @@ function verdict() {
     const when = ago < 1.5 ? 'just now' : `${Math.round(ago)} s ago`;
     return ['recent', `${plural(last.victims, 'stream')} froze for ${duration(last.worst_gap_seconds)}, ${when}`, blameWords(last)];
   }
-  if (!figures.ready) return ['down', figures.reason.startsWith('draining') ? 'Draining' : 'Not serving', sentence(figures.reason)];
+  if (!figures.ready) return ['down', figures.reason.startsWith('draining') ? 'Draining' : 'Not serving', `${sentence(figures.reason)} ${stillWords()}`];
   if (now.decoding) {
     const usual = now.clear ? `; a step without a prompt takes ${duration(now.clear)}` : '';
     return ['good', `${plural(now.decoding, 'stream')} flowing`, `Longest silence now ${duration(now.silence)}${usual}. ${waitingWords()}`];
@@ -720,6 +720,7 @@ function verdict() {
   return ['idle', 'No traffic now', 'Streams through the data port are shown here as they come.'];
 }
 
+const stillWords = () => (now.decoding ? `${plural(now.decoding, 'stream')} still flowing.` : '');
 const sentence = (words) => words && `${words[0].toUpperCase()}${words.slice(1)}.`;
 const waitingWords = () => (now.prefilling ? `${plural(now.prefilling, 'request')} in prefill.` : '');
 
@@ -811,7 +812,7 @@ function fillIncident(item, incident) {
 function victimWords(incident) {
   if (incident.kind !== 'freeze') return `${plural(incident.victims, 'request')} waited up to ${duration(incident.worst_gap_seconds)} for a first token.`;
   const usual = incident.baseline_gap_seconds ? `, usually ${duration(incident.baseline_gap_seconds)}` : '';
-  return `${count(incident.victims)} of ${plural(incident.decoding, 'stream')}. Worst gap ${duration(incident.worst_gap_seconds)}${usual}; ${duration(incident.stall_seconds)} lost in all.`;
+  return `${count(incident.victims)} of ${plural(Math.max(incident.victims, incident.decoding), 'stream')}. Worst gap ${duration(incident.worst_gap_seconds)}${usual}; ${duration(incident.stall_seconds)} lost in all.`;
 }
 
 function culprits(incident) {
@@ -988,6 +989,8 @@ $('stage').addEventListener('keydown', (event) => {
   if (event.key === ' ') togglePause();
   else if (event.key === 'ArrowLeft') setPaused(Math.max((pausedAt || present()) - span / 10, lastT - HISTORY_MS + span));
   else if (event.key === 'ArrowRight' && pausedAt) setPaused(pausedAt + span / 10 < lastT ? pausedAt + span / 10 : 0);
+  else if (event.key === 'Home') setPaused(lastT - HISTORY_MS + span);
+  else if (event.key === 'End') setPaused(0);
   else return;
   event.preventDefault();
 });

@@ -1,0 +1,225 @@
+"""The live page in a real browser: in front of the simulated server, and with more streams than that can make."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from tests.e2e.crowd import Crowd
+from tests.e2e.processes import Sidecar, Sim, Stream, eventually
+from tests.e2e.traffic import paste_document, readers
+
+PATIENCE_MS = 30_000
+#: Whatever happens, the page has no more elements than this.
+MOST_NODES = 400
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    assert chromium, "these tests need chromium: scripts/tools chromium"
+    with sync_playwright() as playwright:
+        # As root, such as in a container, Chromium has no sandbox.
+        options = ["--disable-dev-shm-usage", *([] if os.getuid() else ["--no-sandbox"])]
+        browser = playwright.chromium.launch(executable_path=chromium, args=options)
+        yield browser
+        browser.close()
+
+
+class Visitor:
+    """A page, and what a browser has to complain about it: errors, violations of the policy, requests elsewhere."""
+
+    def __init__(self, browser: Browser, url: str, **options: Any) -> None:
+        self.complaints: list[str] = []
+        self._url = url
+        self.page: Page = browser.new_page(**options)
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        self.page.on("request", lambda request: self._note(request.url))
+        self.page.goto(url)
+
+    def _note(self, url: str) -> None:
+        if not url.startswith((self._url, "data:")):
+            self.complaints.append(f"asked for {url}")
+
+    def sees(self, selector: str, words: str) -> None:
+        expect(self.page.locator(selector)).to_have_text(re.compile(words), timeout=PATIENCE_MS)
+
+    def becomes(self, **data: str) -> None:
+        for name, value in data.items():
+            self.page.locator(f'html[data-{name}="{value}"]').wait_for(state="attached")
+
+    @property
+    def frames(self) -> int:
+        return int(self.page.locator("html").get_attribute("data-frames") or 0)
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Callable[..., Visitor]]:
+    """Opens a page; at the end no browser may have complained of anything that was not expected."""
+    visitors: list[Visitor] = []
+
+    def visit(url: str, **options: Any) -> Visitor:
+        visitors.append(Visitor(browser, f"{url}/", **options))
+        return visitors[-1]
+
+    yield visit
+    for visitor in visitors:
+        visitor.page.close()
+        assert visitor.complaints == []
+
+
+def test_a_freeze_is_seen_as_it_happens_and_listed_with_the_prompt_that_caused_it(
+    start: Callable[..., Any], visit: Callable[..., Visitor]
+) -> None:
+    sim: Sim = start(Sim, "--no-enable-chunked-prefill")
+    sidecar: Sidecar = start(Sidecar, "serve", "--upstream", sim.url)
+    visitor = visit(sidecar.admin)
+    visitor.sees("#verdict-title", "No traffic now")
+    visitor.sees("#no-incidents", "None yet")
+    with readers(sidecar.url, 6):
+        visitor.becomes(decoding="6")
+        visitor.sees("#verdict-title", "6 streams flowing")
+        visitor.sees("#gaps td:nth-child(2) >> nth=0", r"\d+ ms")
+        # Whoever is between two answers just then waits with the document.
+        paste = [paste_in_background(sidecar.url, tokens) for tokens in (6500, 6900)]
+        visitor.sees("#verdict-title", r"([2-6]) of \1 streams frozen for \d")
+        visitor.sees("#incident-list > li:first-child", r"Freeze: prefill *ongoing")
+        for thread in paste:
+            thread.join()
+        visitor.sees(
+            "#incident-list > li.prefill >> nth=0",
+            r"Worst gap .* usually .* lost in all.*(6,500|6,900) tokens, .* of the blame: \w",
+        )
+        expect(visitor.page.locator("#incident-list li.ongoing")).to_have_count(0, timeout=PATIENCE_MS)
+        visitor.page.get_by_role("button", name="Show in lanes").first.click()
+        expect(visitor.page.locator("#pause")).to_have_attribute("aria-pressed", "true")
+    label = visitor.page.locator("#canvas").get_attribute("aria-label") or ""
+    assert "stream" in label
+    visitor.sees("#cache strong", r"[\d.]+ %")
+    visitor.sees("#first tbody", "2k-8k")
+    visitor.sees("#advice-words", r"\w")
+
+
+def paste_in_background(url: str, tokens: int) -> threading.Thread:
+    thread = threading.Thread(target=paste_document, args=(url, tokens))
+    thread.start()
+    return thread
+
+
+def test_it_survives_the_observer_and_tells_of_draining(
+    start: Callable[..., Any], sim: Sim, visit: Callable[..., Visitor]
+) -> None:
+    sidecar: Sidecar = start(Sidecar, "serve", "--upstream", sim.url)
+    visitor = visit(sidecar.admin)
+    stream = Stream(sidecar.url, tokens=1500).begin()
+    visitor.becomes(decoding="1", connection="live")
+    (killed,) = sidecar.pids("observer")
+    os.kill(killed, signal.SIGKILL)
+    visitor.becomes(connection="reconnecting")
+    visitor.sees("#connection", "reconnecting")
+    visitor.sees("#verdict-title", "No news from the observer")
+    visitor.becomes(connection="live")
+    visitor.becomes(decoding="1")
+    visitor.sees("#verdict-title", "1 stream flowing")
+    sidecar.send(signal.SIGTERM)
+    visitor.sees("#verdict-title", "Draining")
+    visitor.sees("#verdict-more", "1 stream still flowing")
+    sidecar.send(signal.SIGTERM)
+    sidecar.wait()
+    assert not stream.end().done
+    visitor.becomes(connection="reconnecting")
+    # A browser tells of connections that were cut or refused; that is its only complaint.
+    visitor.complaints = [each for each in visitor.complaints if "Failed to load resource: net::ERR_" not in each]
+
+
+def test_five_hundred_streams_show_the_affected_first_and_stay_bounded(visit: Callable[..., Visitor]) -> None:
+    with Crowd(500) as crowd:
+        visitor = visit(crowd.url)
+        visitor.becomes(decoding="500")
+        visitor.sees("#lanes-count", r"\d\d of 500 shown, the affected first")
+        crowd.frozen = 7
+        visitor.becomes(frozen="7")
+        visitor.sees("#verdict-title", "7 of 500 streams frozen")
+        visitor.page.get_by_text("As a table").click()
+        rows = visitor.page.locator("#table tbody tr")
+        expect(rows.filter(has_text="stalled")).to_have_count(7, timeout=PATIENCE_MS)
+        assert rows.count() == 20
+        drawn = visitor.frames
+        eventually(lambda: visitor.frames > drawn + 20)
+        assert visitor.page.locator("*").count() < MOST_NODES
+        crowd.frozen = 0
+        visitor.becomes(frozen="0")
+        visitor.sees("#verdict-title", "7 streams froze for")
+
+
+def test_the_keyboard_pauses_and_looks_back(visit: Callable[..., Visitor]) -> None:
+    with Crowd(3) as crowd:
+        visitor = visit(crowd.url)
+        visitor.becomes(decoding="3")
+        pause = visitor.page.locator("#pause")
+        visitor.page.locator("#stage").focus()
+        for key, pressed in (
+            (" ", "true"),
+            (" ", "false"),
+            ("ArrowLeft", "true"),
+            ("ArrowRight", "true"),
+            ("End", "false"),
+        ):
+            visitor.page.keyboard.press(key)
+            expect(pause).to_have_attribute("aria-pressed", pressed)
+        visitor.page.get_by_label("30 s").focus()
+        visitor.page.keyboard.press("ArrowLeft")
+        expect(visitor.page.get_by_label("10 s")).to_be_checked()
+
+
+def test_names_from_clients_are_text(visit: Callable[..., Visitor]) -> None:
+    with Crowd(2, name="<img src=/x onerror=alert(1)>") as crowd:
+        visitor = visit(crowd.url)
+        visitor.becomes(decoding="2")
+        visitor.page.get_by_text("As a table").click()
+        visitor.sees("#table tbody tr:first-child th", re.escape("<img src=/x onerror=alert(1)>-"))
+        assert visitor.page.locator("img").count() == 0
+
+
+def test_nothing_is_done_for_a_page_that_was_closed(visit: Callable[..., Visitor]) -> None:
+    with Crowd(2) as crowd:
+        visitor = visit(crowd.url)
+        visitor.becomes(connection="live")
+        observer = crowd.observer
+        assert observer is not None
+        assert len(observer.viewers) == 1
+        visitor.page.close()
+        eventually(lambda: len(observer.viewers) == 0)
+        assert observer.ledger.onlooker is None
+
+
+def test_with_a_password_the_browser_asks_for_it_and_the_page_lives(
+    start: Callable[..., Any], sim: Sim, visit: Callable[..., Visitor], tmp_path: Path
+) -> None:
+    file = tmp_path / "login"
+    file.write_text("admin:s3cret\n")
+    sidecar: Sidecar = start(Sidecar, "serve", "--upstream", sim.url, "--admin-basic-auth-file", str(file), ready=False)
+    visitor = visit(sidecar.admin, http_credentials={"username": "admin", "password": "s3cret"})
+    visitor.becomes(connection="live")
+    for path in ("/", "/page.js", "/api/live"):
+        assert httpx.get(f"{sidecar.admin}{path}").status_code == 401
+
+
+def test_without_scripts_there_is_a_table(visit: Callable[..., Visitor]) -> None:
+    with Crowd(4) as crowd:
+        visitor = visit(crowd.url, java_script_enabled=False)
+        expect(visitor.page.locator("main.plain")).to_be_visible()
+        expect(visitor.page.locator(".live")).to_be_hidden()
+        visitor.sees("main.plain table >> nth=0", r"m.*4")

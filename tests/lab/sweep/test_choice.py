@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from rows import failed, row
+from tests.lab.sweep.rows import failed, row
 
 from prefillwatch.lab.sweep.choice import Choice, Slo, choose
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import failed, mix, row
+from tests.lab.sweep.rows import failed, mix, row
 
 from prefillwatch.lab.sweep.figures import Outcome
 from prefillwatch.lab.sweep.pareto import beaten_by, goals, pareto_front

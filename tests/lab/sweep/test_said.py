@@ -10,7 +10,7 @@ VLLM_BUDGET_BELOW_LENGTH = """\
 (APIServer pid=11) Traceback (most recent call last):
 (APIServer pid=11)   File "/x/vllm/config.py", line 9, in create
 (APIServer pid=11) pydantic_core._pydantic_core.ValidationError: 1 validation error for SchedulerConfig
-(APIServer pid=11)   Value error, max_num_batched_tokens (512) is smaller than max_model_len (16384).
+(APIServer pid=11)   Value error, max_num_batched_tokens (512) is below max_model_len (16384). [type=value_error, x]
 (APIServer pid=11)     For further information visit https://errors.pydantic.dev/2.12/v/value_error"""
 
 VLLM_ENGINE_DIED = """\
@@ -24,7 +24,7 @@ VLLM_ENGINE_DIED = """\
 @pytest.mark.parametrize(
     ("output", "line"),
     [
-        (VLLM_BUDGET_BELOW_LENGTH, "Value error, max_num_batched_tokens (512) is smaller than max_model_len (16384)."),
+        (VLLM_BUDGET_BELOW_LENGTH, "Value error, max_num_batched_tokens (512) is below max_model_len (16384)."),
         (VLLM_ENGINE_DIED, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"),
         (
             "usage: api_server.py [-h]\napi_server.py: error: unrecognized arguments: --frob",

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from rows import failed, row
+from tests.lab.sweep.rows import failed, row
 
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.sweep.store import ResultsError, Store, open_store

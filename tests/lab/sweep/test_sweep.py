@@ -9,10 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from rows import mix, probe
+from tests.lab.sweep.rows import mix, probe
 
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.sweep.figures import Outcome

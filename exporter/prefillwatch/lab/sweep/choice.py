@@ -85,7 +85,7 @@ def choose(outcomes: Sequence[Outcome], slo: Slo) -> Choice | None:
         return None
     meeting = [pair for pair in known if slo.missed_by(pair[0]) <= 1.0]
     if meeting:
-        setting, own = min(meeting, key=lambda pair: _preference(pair[1]))
+        setting, own = _cheapest(meeting)
     else:
         setting, own = min(known, key=lambda pair: slo.missed_by(pair[0]))
     return Choice(
@@ -96,9 +96,13 @@ def choose(outcomes: Sequence[Outcome], slo: Slo) -> Choice | None:
     )
 
 
-def _preference(found: Goals) -> tuple[int, int, int]:
-    gap, first_token, rate = found.place()
-    return first_token, rate, gap
+def _cheapest(meeting: Sequence[tuple[Outcome, Goals]]) -> tuple[Outcome, Goals]:
+    """Earliest first tokens; of those that are as early, most tokens; of those with as many, the smallest gap."""
+    earliest = min(found.first_token for _, found in meeting) * (1 + TOLERANCE)
+    left = [pair for pair in meeting if pair[1].first_token <= earliest]
+    most = max(found.rate or 0.0 for _, found in left) / (1 + TOLERANCE)
+    left = [pair for pair in left if (pair[1].rate or 0.0) >= most]
+    return min(left, key=lambda pair: pair[1].gap)
 
 
 def _costs(setting: Outcome, own: Goals, known: Sequence[tuple[Outcome, Goals]]) -> tuple[Cost, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +9,7 @@ from typing import Final
 from prefillwatch.lab.sweep.figures import Outcome
 
 #: Figures that differ by less count as equal: measured twice, one setting differs from itself by so much.
-TOLERANCE: Final = 0.03
+TOLERANCE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +23,15 @@ class Goals:
     rate: float | None
     """Tokens per second that the mix generated; None without a mix."""
 
-    def place(self) -> tuple[int, int, int]:
-        """In steps of `TOLERANCE`, less is better in all."""
-        return _step(self.gap), _step(self.first_token), -_step(self.rate) if self.rate is not None else 0
+    def all(self) -> tuple[float, ...]:
+        """Less is better in each."""
+        return self.gap, self.first_token, 1.0 / self.rate if self.rate else 0.0
+
+    def beats(self, other: Goals, tolerance: float = TOLERANCE) -> bool:
+        """No worse in any goal, and better in one, by what counts."""
+        pairs = list(zip(self.all(), other.all(), strict=True))
+        no_worse = all(own <= its * (1 + tolerance) for own, its in pairs)
+        return no_worse and any(own * (1 + tolerance) < its for own, its in pairs)
 
 
 def goals(outcome: Outcome) -> Goals | None:
@@ -40,27 +45,24 @@ def goals(outcome: Outcome) -> Goals | None:
 
 
 def pareto_front(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Those that none beats: is no worse in any goal and better in one. Never empty where one was measured."""
-    placed = [(outcome, found.place()) for outcome in outcomes if (found := goals(outcome)) is not None]
-    return [outcome for outcome, place in placed if not any(_beats(other, place) for _, other in placed)]
+    """Those that none beats. Never empty where one was measured."""
+    placed = [(outcome, found) for outcome in outcomes if (found := goals(outcome)) is not None]
+    # Of many settings that hardly differ each may be beaten by another one in turn; then every difference counts.
+    return _unbeaten(placed, TOLERANCE) or _unbeaten(placed, 0.0)
+
+
+def _unbeaten(placed: Sequence[tuple[Outcome, Goals]], tolerance: float) -> list[Outcome]:
+    return [outcome for outcome, own in placed if not any(other.beats(own, tolerance) for _, other in placed)]
 
 
 def beaten_by(outcome: Outcome, outcomes: Sequence[Outcome]) -> Outcome | None:
-    """The setting that beats this one, if any does; of several the one with the smallest gap."""
+    """The setting that beats this one, if it is not on the front; of several the one with the smallest gap."""
     own = goals(outcome)
-    if own is None:
+    if own is None or outcome in pareto_front(outcomes):
         return None
     winners = [
         (found.gap, position)
         for position, other in enumerate(outcomes)
-        if (found := goals(other)) is not None and _beats(found.place(), own.place())
+        if (found := goals(other)) is not None and found.beats(own)
     ]
     return outcomes[min(winners)[1]] if winners else None
-
-
-def _beats(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
-
-
-def _step(value: float) -> int:
-    return round(math.log(max(value, 1e-9)) / math.log1p(TOLERANCE))

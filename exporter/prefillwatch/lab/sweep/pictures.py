@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from prefillwatch.lab.charts.drawing import CALM, INK, MUTED, STALL, axes, legend, to_svg
 from prefillwatch.lab.sweep.choice import Slo
-from prefillwatch.lab.sweep.figures import Outcome
+from prefillwatch.lab.sweep.figures import Outcome, Spread
 from prefillwatch.lab.sweep.pareto import Goals, goals, pareto_front
 from prefillwatch.lab.sweep.quantities import rate
 
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 
 _LABEL_WIDTH: Final = 32
 _BAR: Final = 0.36
+_SAME_SPOT: Final = 0.03
+#: Where a label can be, seen from its point, best first.
+_PLACES: Final = tuple(
+    {"position": (right * 8, up * 6), "horizontalalignment": sideways, "verticalalignment": upright}
+    for right, sideways in ((1, "left"), (-1, "right"))
+    for up, upright in ((1, "bottom"), (-1, "top"))
+)
 
 
 def trade_off(outcomes: Sequence[Outcome], slo: Slo) -> str:
@@ -25,18 +33,20 @@ def trade_off(outcomes: Sequence[Outcome], slo: Slo) -> str:
     if not placed:
         return ""
     front = {outcome.label for outcome in pareto_front(outcomes)}
-    figure, (each,) = axes(height=3.9)
+    figure, (each,) = axes(height=4.2)
     _front_line(each, [found for outcome, found in placed if outcome.label in front])
     for outcome, found in placed:
         best = outcome.label in front
         each.plot(found.gap * 1000, found.first_token, "o", color=CALM if best else MUTED, markersize=8 if best else 6)
-    _annotate(each, placed, front)
     if slo.gap_seconds is not None and slo.over == "window":
-        each.axvline(slo.gap_seconds * 1000, color=STALL, linewidth=1.2, linestyle="--")
+        each.axvline(slo.gap_seconds * 1000, color=STALL, linewidth=1.2, linestyle="--", label="promised")
+        legend(each, loc="lower right")
     each.set_xlabel("p99 of the victims' gaps in the injection window, ms")
     each.set_ylabel("first token of long prompts, median, s")
-    each.set_xlim(left=0, right=max(found.gap for _, found in placed) * 1000 * 1.35)
-    each.set_ylim(bottom=0, top=max(found.first_token for _, found in placed) * 1.25)
+    each.set_xlim(left=0, right=max(found.gap for _, found in placed) * 1000 * 1.4)
+    each.set_ylim(bottom=0, top=max(found.first_token for _, found in placed) * 1.3)
+    figure.draw_without_rendering()  # so that it is known where things are
+    _annotate(each, placed, front)
     return to_svg(figure, label="Trade-off between smooth streams and early first tokens, one point for each setting")
 
 
@@ -67,29 +77,53 @@ def _front_line(each: Axes, front: Sequence[Goals]) -> None:
     each.plot([x for x, _ in points], [y for _, y in points], color=CALM, linewidth=1.2, alpha=0.5)
 
 
+@dataclass(slots=True)
+class _Spot:
+    """Points that lie on each other, as shares of the chart's extent."""
+
+    x: float
+    y: float
+    labels: list[str]
+    tokens: str
+    on_front: bool
+
+
 def _annotate(each: Axes, placed: Sequence[tuple[Outcome, Goals]], front: set[str]) -> None:
-    """Labels beside the points; of several at one place only the first is named, with how many more there are."""
+    """Labels beside their points, where they do not run into one another."""
     widest = max(found.gap for _, found in placed)
     highest = max(found.first_token for _, found in placed)
-    taken: list[tuple[float, float]] = []
-    for outcome, found in sorted(placed, key=lambda pair: pair[0].label not in front):
-        x, y = found.gap / widest, found.first_token / highest
-        below = any(abs(x - a) < 0.3 and abs(y - b) < 0.1 for a, b in taken)
-        taken.append((x, y))
-        tokens = f"\n{rate(found.rate)} tokens/s" if found.rate is not None else ""
-        style: dict[str, Any] = {"color": INK if outcome.label in front else MUTED, "fontsize": 8.5}
-        offset, vertical = ((8, -4), "top") if below else ((8, 4), "bottom")
-        each.annotate(
-            _wrapped(outcome.label) + tokens,
-            (found.gap * 1000, found.first_token),
-            xytext=offset,
+    taken: list[Any] = []
+    for spot in _spots(placed, front, widest, highest):
+        text = each.annotate(
+            "\n".join([*map(_wrapped, spot.labels), *([spot.tokens] if spot.tokens else [])]),
+            (spot.x * widest * 1000, spot.y * highest),
+            xytext=(0, 0),
             textcoords="offset points",
-            verticalalignment=vertical,
-            **style,
+            color=INK if spot.on_front else MUTED,
+            fontsize=8.5,
         )
+        for place in _PLACES:
+            text.set(**place)
+            extent = text.get_window_extent().expanded(1.05, 1.3)
+            if not any(extent.overlaps(other) for other in taken):
+                break
+        taken.append(text.get_window_extent().expanded(1.05, 1.3))
 
 
-def _p99(spread: Any) -> float:
+def _spots(placed: Sequence[tuple[Outcome, Goals]], front: set[str], widest: float, highest: float) -> list[_Spot]:
+    spots: list[_Spot] = []
+    for outcome, found in placed:
+        x, y = found.gap / widest, found.first_token / highest
+        same = next((spot for spot in spots if max(abs(spot.x - x), abs(spot.y - y)) < _SAME_SPOT), None)
+        if same is not None:
+            same.labels.append(outcome.label)
+            continue
+        tokens = f"{rate(found.rate)} tokens/s" if found.rate is not None else ""
+        spots.append(_Spot(x, y, [outcome.label], tokens, outcome.label in front))
+    return spots
+
+
+def _p99(spread: Spread | None) -> float:
     return spread.p99_seconds * 1000 if spread is not None else 0.0
 
 

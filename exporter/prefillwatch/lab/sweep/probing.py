@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from prefillwatch.lab.probe.figures import RunFigures, victim_gaps
 from prefillwatch.lab.probe.result import ProbeResult
+from prefillwatch.lab.probe.sentences import on_trouble
 from prefillwatch.lab.sweep.figures import ProbeFigures, Stalls, spread
 
 
@@ -32,7 +33,7 @@ def probe_figures(result: ProbeResult) -> ProbeFigures:
             frozen_streams=max((each.stalled_victims for each in figures), default=0),
         ),
         prompt_tokens_per_second=_absorbed(figures),
-        failures=_failures(figures),
+        failures=tuple(on_trouble(figures)),
     )
 
 
@@ -42,16 +43,3 @@ def _absorbed(figures: Sequence[RunFigures]) -> float | None:
     answered = [prompt for each in figures for prompt in each.prompts if prompt.ttft_seconds is not None]
     tokens = sum(prompt.prompt_tokens - (prompt.cached_tokens or 0) for prompt in answered)
     return tokens / seconds if seconds > 0 and tokens else None
-
-
-def _failures(figures: Sequence[RunFigures]) -> tuple[str, ...]:
-    unanswered = [prompt for each in figures for prompt in each.prompts if prompt.ttft_seconds is None]
-    cached = [
-        prompt for each in figures for prompt in each.prompts if 10 * (prompt.cached_tokens or 0) > prompt.prompt_tokens
-    ]
-    found = []
-    if unanswered:
-        found.append(f"{len(unanswered)} long prompts got no first token ({unanswered[0].error or 'in time'})")
-    if cached:
-        found.append(f"{len(cached)} long prompts were in part in the server's prefix cache already")
-    return tuple(found)

@@ -33,7 +33,7 @@ def last_error_line(lines: Sequence[str]) -> str:
         if not _ERROR.match(line) or _SECONDHAND.search(line):
             continue
         if _HEADLINE.search(line) and position + 1 < len(said):
-            line = said[position + 1]
+            line = said[position + 1].partition(" [type=")[0]
         return _cut(line)
     return _cut(said[-1]) if said else ""
 

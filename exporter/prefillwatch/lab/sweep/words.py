@@ -34,11 +34,11 @@ def sentences(outcomes: Sequence[Outcome], slo: Slo, victims: int) -> list[str]:
     measured = [outcome for outcome in outcomes if outcome.failure is None]
     if not measured:
         return ["No setting could be measured."]
-    found = []
+    found = on_choice(measured, slo)
     for inject in sorted({each.inject for outcome in measured for each in outcome.probes}, reverse=True):
         found += on_probes(measured, inject)
     found.append(on_medians(measured))
-    found += [on_front(measured), *on_choice(measured, slo), on_samples(measured, victims), *on_trouble(outcomes)]
+    found += [on_front(measured), on_samples(measured, victims), *on_trouble(outcomes)]
     return [sentence for sentence in found if sentence]
 
 
@@ -56,7 +56,7 @@ def on_probes(outcomes: Sequence[Outcome], inject: int) -> list[str]:
     flipped = _most_contradicting(rows)
     pair = (rows[0], rows[-1])
     said = [at_once + compare(*map(_side, pair))]
-    if flipped is not None and flipped != pair:
+    if flipped is not None and not _contradiction(*pair):
         said.append(at_once + compare(*map(_side, flipped)))
     return said
 
@@ -126,7 +126,7 @@ def on_choice(outcomes: Sequence[Outcome], slo: Slo) -> list[str]:
     choice = choose(outcomes, slo)
     if choice is None:
         return [f"{_promise(slo)}: nothing was measured that it is about."]
-    return [f"{_promise(slo)}: {_met(choice, slo)}", _cost(choice)]
+    return [f"{_promise(slo)}: {_met(choice, slo)}", *([_cost(choice)] if len(outcomes) > 1 else [])]
 
 
 def _promise(slo: Slo) -> str:
@@ -150,11 +150,7 @@ def _met(choice: Choice, slo: Slo) -> str:
     if not choice.met:
         return f"no setting keeps that. The nearest is {name} ({measured})."
     others = [named(label) for label in choice.meeting if label != choice.setting.label]
-    also = (
-        f" So {'do' if len(others) > 1 else 'does'} {_listed(others)}, with later first tokens or fewer tokens."
-        if others
-        else ""
-    )
+    also = f" So {'do' if len(others) > 1 else 'does'} {_listed(others)}." if others else ""
     return f"{name} keeps that ({measured}).{also}{_doubt(slo, gaps)}"
 
 
@@ -171,16 +167,15 @@ def _doubt(slo: Slo, gaps: Spread | None) -> str:
 def _cost(choice: Choice) -> str:
     name = _capital(named(choice.setting.label))
     if not choice.costs:
-        return (
-            f"{name} costs nothing against the other settings: none is better by more than {TOLERANCE:.0%} in anything."
-        )
+        by = f"{TOLERANCE * 100:.0f} %"
+        return f"{name} costs nothing against the other settings: none is better by more than {by} in anything."
     return f"{name} costs, against the best of the others: {'; '.join(map(_cost_of, choice.costs))}."
 
 
 def _cost_of(cost: Cost) -> str:
     if cost.goal == "rate":
         less = 1 - cost.own / cost.best
-        said = f"{rate(cost.own)} generated tokens/s in the mix instead of {rate(cost.best)} ({less:.0%} less)"
+        said = f"{rate(cost.own)} generated tokens/s in the mix instead of {rate(cost.best)} ({less * 100:.0f} % less)"
         return f"{said} with {named(cost.label)}"
     what = "a p99 of gaps of" if cost.goal == "gap" else "first tokens after"
     median = "" if cost.goal == "gap" else " in the median"
@@ -218,7 +213,7 @@ def on_trouble(outcomes: Iterable[Outcome]) -> list[str]:
         name = _capital(named(outcome.label))
         if outcome.failure is not None:
             found.append(f"{name} was not measured: {outcome.failure}")
-        found += [f"{name}, {each.inject} prompts at once: {why}." for each in outcome.probes for why in each.failures]
+        found += [f"{name}, {each.inject} prompts at once: {why}" for each in outcome.probes for why in each.failures]
         mix = outcome.mix
         if mix is not None and (mix.failed or mix.turned_away):
             found.append(

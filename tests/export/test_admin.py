@@ -104,7 +104,7 @@ def test_compression_is_negotiated(header: str, accepted: bool) -> None:
     assert accepts_gzip(header) is accepted
 
 
-def test_rendering_happens_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_page_is_written_off_the_event_loop_and_a_small_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
     render = admin.render
 
@@ -113,9 +113,12 @@ def test_rendering_happens_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -
         return render(snapshot, accept)
 
     monkeypatch.setattr(admin, "render", watched)
-    ask(View(), "/metrics")
-    assert len(threads) == 1
-    assert threads[0] != threading.get_ident()
+    view = View()
+    ask(view, "/metrics")
+    for number in range(admin.MANY_LABEL_SETS):
+        view.registry.gauge(table.DECODING_STREAMS).set((str(number),), 1)
+    ask(view, "/metrics")
+    assert [thread == threading.get_ident() for thread in threads] == [True, False]
 
 
 # --- Health

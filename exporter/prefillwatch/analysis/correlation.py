@@ -38,12 +38,10 @@ class GapPromptCorrelation:
     def ratio(self, now_second: int, window_s: int) -> float | None:
         """Spearman's rho in -1..1; None with too few seconds, or when one side never varied."""
         pairs = [(gap, tokens) for second, gap, tokens in self._pairs if second > now_second - window_s]
-        if len(pairs) < MIN_PAIRS:
+        if len(pairs) < MIN_PAIRS or any(min(side) == max(side) for side in zip(*pairs, strict=True)):
             return None
         gaps = _ranks(np.array([pair[0] for pair in pairs]))
         tokens = _ranks(np.array([pair[1] for pair in pairs], np.float64))
-        if gaps.std() == 0 or tokens.std() == 0:
-            return None
         return float(np.corrcoef(gaps, tokens)[0, 1])
 
 

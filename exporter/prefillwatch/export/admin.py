@@ -29,6 +29,8 @@ from prefillwatch.export.viewers import MOST_VIEWERS, Viewers
 
 DEFAULT_INCIDENTS: Final = 100
 MOST_INCIDENTS: Final = 1000
+#: A page of so many is written by a thread. Less take a millisecond or two, and handing them over costs as much.
+MANY_LABEL_SETS: Final = 1000
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -95,12 +97,12 @@ class _Admin:
     async def metrics(self, request: Request) -> Response:
         # One at a time: many scrapers at once must not make threads that starve the event loop of the interpreter.
         async with self._rendering:
-            body, content_type, compressed = await asyncio.to_thread(
-                _render_page,
-                self._view.snapshot(),
-                request.headers.get("accept", ""),
-                accepts_gzip(request.headers.get("accept-encoding", "")),
-            )
+            snapshot, accept = self._view.snapshot(), request.headers.get("accept", "")
+            compress = accepts_gzip(request.headers.get("accept-encoding", ""))
+            if sum(family.label_sets for family in snapshot) < MANY_LABEL_SETS:
+                body, content_type, compressed = _render_page(snapshot, accept, compress)
+            else:
+                body, content_type, compressed = await asyncio.to_thread(_render_page, snapshot, accept, compress)
         headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
         if compressed:
             headers["Content-Encoding"] = "gzip"

@@ -183,8 +183,12 @@ class FamilySnapshot:
     buckets: dict[Labels, tuple[list[int], float]]
 
     @property
+    def label_sets(self) -> int:
+        return len(self.values) + len(self.buckets)
+
+    @property
     def series(self) -> int:
-        return (len(self.values) + len(self.buckets)) * self.spec.series_per_label_set
+        return self.label_sets * self.spec.series_per_label_set
 
 
 Snapshot = tuple[FamilySnapshot, ...]

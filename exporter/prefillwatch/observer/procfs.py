@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -17,15 +16,22 @@ class ProcessFigures:
     resident_bytes: int
 
 
-def read_process(pid: int, root: Path = Path("/proc")) -> ProcessFigures | None:
+def read_process(pid: int, root: str = "/proc") -> ProcessFigures | None:
     """None when the process is gone, or where /proc does not tell."""
+    own = f"{root}/{pid}"
     try:
-        on_core = waited = 0
-        for task in (root / str(pid) / "task").iterdir():
-            fields = (task / "schedstat").read_text().split()
-            on_core += int(fields[0])
-            waited += int(fields[1])
-        pages = int((root / str(pid) / "statm").read_text().split()[1])
+        tasks = [_words(f"{own}/task/{task}/schedstat") for task in os.listdir(f"{own}/task")]  # noqa: PTH208
+        on_core, waited = (sum(int(fields[column]) for fields in tasks) for column in (0, 1))
+        pages = int(_words(f"{own}/statm")[1])
     except (OSError, ValueError, IndexError):
         return None
     return ProcessFigures(on_core / 1e9, waited / 1e9, pages * _PAGE_BYTES)
+
+
+def _words(path: str) -> list[bytes]:
+    # Several such files with every scrape: by way of Path or a text file, each takes five times as long.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 4096).split()
+    finally:
+        os.close(descriptor)

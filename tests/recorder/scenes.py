@@ -29,32 +29,33 @@ PATHS = {
 }
 
 
-def freeze(live: Live) -> None:
-    """Six streams at 20 ms; a long prompt freezes them for 800 ms, as it would on an engine that does not chunk."""
+def freeze(live: Live, since_ms: int = 4000) -> None:
+    """Three streams at 40 ms; a long prompt freezes them for 800 ms, as it would on an engine that does not chunk."""
     relay = live.relay
-    streams = [relay.request(10 + i, {"messages": [{"content": "short", "role": "user"}]}) for i in range(6)]
+    streams = [relay.request(10 + i, {"messages": [{"content": "short", "role": "user"}]}) for i in range(3)]
     body = {"messages": [{"role": "user", "content": "x" * 24_000}]}
-    times = [float(at) for at in range(100, 4000, 20)] + [float(at) for at in range(4800, 9000, 20)]
+    until_ms = since_ms + 800
+    times = [float(at) for at in (*range(100, since_ms, 40), *range(until_ms, until_ms + 3000, 40))]
     lump = 0
     for number, at in enumerate(times):
-        if not lump and at >= 3960:
-            lump = relay.request(3965, body, request_id="the-culprit")
+        if not lump and at >= since_ms - 80:
+            lump = relay.request(since_ms - 75, body, request_id="the-culprit")
         for i, stream in enumerate(streams):
             if not number:
                 relay.response(at - 1, stream)
             relay.data(at + i * 0.2, stream, chunk())
-        if at == 4800:
-            relay.response(4801, lump)
-            relay.data(4802, lump, chunk())
-            relay.data(4810, lump, usage(6000, 1) + DONE)
-            relay.end(4811, lump)
+        if at == until_ms:
+            relay.response(at + 1, lump)
+            relay.data(at + 2, lump, chunk())
+            relay.data(at + 10, lump, usage(6000, 1) + DONE)
+            relay.end(at + 11, lump)
         relay.flush()
-        live.advance(at + 15)
+        live.advance(at + 30)
     for stream in streams:
-        relay.data(9001, stream, usage(12, len(times)) + DONE)
-        relay.end(9002, stream)
+        relay.data(times[-1] + 1, stream, usage(12, len(times)) + DONE)
+        relay.end(times[-1] + 2, stream)
     relay.flush()
-    live.advance(25_000)
+    live.advance(times[-1] + 13_000)
 
 
 def every_shape(live: Live) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import zstandard
 from tests.observer.script import Relay, ns
 
 from prefillwatch.export.exposition import render
@@ -57,7 +58,7 @@ class Live:
             flight=self.flight,
         )
         kind = Observer if self.plain else TextRecordingObserver if self.texts else RecordingObserver
-        self.observer = kind(settings, lambda: ns(self.now_ms), lambda: WALL_OFFSET, "scene")
+        self.observer: Any = kind(settings, lambda: ns(self.now_ms), lambda: WALL_OFFSET, "scene")
         self.taps = _Taps(self)
         if self.served:
             self.observer.on_models(self.served)
@@ -88,9 +89,23 @@ def played(path: Path) -> ReplayObserver:
 def page(observer: Observer) -> list[str]:
     """The metrics, but for the figures of our own processes, in an order of their own: it is by first appearance."""
     lines = render(observer.snapshot())[0].decode().splitlines()
-    return sorted(line for line in lines if not line.startswith(("#", "prefillwatch_process_")))
+    own = ("#", "prefillwatch_process_", "prefillwatch_exposed_series")
+    return sorted(line for line in lines if not line.startswith(own))
 
 
 def incidents(observer: Observer) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(json.dumps(observer.incidents(1000)))
     return found
+
+
+def unpacked(path: Path) -> list[bytes]:
+    """Header and chunks of a recording, taken apart by their own description."""
+    data, chunks = path.read_bytes(), []
+    header = int.from_bytes(data[10:14], "little")
+    position = 14 + header
+    chunks.append(data[:position])
+    while position < len(data):
+        length = int.from_bytes(data[position : position + 4], "little")
+        chunks.append(zstandard.decompress(data[position + 4 : position + 4 + length]))
+        position += 4 + length
+    return chunks

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -121,6 +121,12 @@ class ChunkBuilder:
     def entry(self, kind: Kind, now_ns: int, payload: bytes = b"") -> None:
         self._entries += _ENTRY.pack(kind, now_ns, len(payload))
         self._entries += payload
+
+    @property
+    def add_record(self) -> tuple[Callable[[int], None], Callable[[int], None], Callable[[bytes], None]]:
+        """What appends a time, a key (stream id << 8 | kind) and a payload: calling all three adds a record, until
+        `take`. For a caller to whom a call per record is too much."""
+        return self._times.append, self._keys.append, self._payloads.append
 
     def record(self, time_ns: int, stream: int, kind: int, payload: bytes) -> None:
         self._times.append(time_ns)

@@ -77,9 +77,19 @@ class RecordingFile:
         try:
             self._file: BinaryIO = path.open("rb")
             self.size = path.stat().st_size
-            self.header = self._read_header()
         except OSError as error:
-            raise RecordingError(f"cannot read {path}: {error.strerror}; give a file of 'record'") from None
+            raise RecordingError(f"cannot read {path}: {error.strerror}; give a file that 'record' wrote") from None
+        try:
+            self.header = self._read_header()
+        except RecordingError:
+            self.close()
+            raise
+
+    def __enter__(self) -> RecordingFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._file.close()

@@ -75,21 +75,29 @@ class FactNotes(TapReader):
         if self.notes is None:
             super()._records(relay, records)
             return
-        streams, take, note = relay.streams, super()._records, self.notes.record
+        streams, take = relay.streams, super()._records
+        add_time, add_key, add_payload = self.notes.add_record
         for record in records:
             time_ns, stream, kind, payload = record
             if kind == _DATA:
                 exchange = streams.get(stream)
                 if exchange is None or exchange.reader is None:
                     continue
-                reader, first = exchange.reader, not exchange.request.first_ns
-                events, prompt_tokens = reader.token_events, reader.prompt_tokens
+                reader, begun = exchange.reader, exchange.slot >= 0
+                events = reader.token_events
                 take(relay, (record,))
-                if first or reader.prompt_tokens != prompt_tokens or reader.others is not None or reader.tokens_in_read:
-                    self._note_read(time_ns, stream, reader, events)
-                elif reader.token_events == events + 1 and reader.chars_in_read < _SHORT:
-                    note(time_ns, stream, _DATA, ONE_EVENT[reader.chars_in_read])
-                elif reader.token_events != events:
+                if (
+                    begun
+                    and reader.token_events == events + 1
+                    and reader.chars_in_read < _SHORT
+                    and reader.others is None
+                    and not reader.tokens_in_read
+                ):
+                    # As in the base class, usage in such a read is not looked at before the end.
+                    add_time(time_ns)
+                    add_key(stream << 8 | _DATA)
+                    add_payload(ONE_EVENT[reader.chars_in_read])
+                else:
                     self._note_read(time_ns, stream, reader, events)
             else:
                 take(relay, (record,))

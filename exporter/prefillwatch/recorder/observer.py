@@ -137,7 +137,7 @@ class RecordingObserver(Observer):
         if self._ring is not None:
             why = self._trigger.due(now_ns, self.ledger.causes.incidents.open)
             if why is not None:
-                self._write_flight(self._ring, why, now_ns)
+                self.write_flight(why)
 
     def _close_chunk(self, now_ns: int) -> None:
         self._chunk_ns = now_ns
@@ -164,9 +164,11 @@ class RecordingObserver(Observer):
         introduce(notes, now_ns, self.taps.relays, self.ledger)
         notes.entry(Kind.BEGUN, now_ns)
 
-    def _write_flight(self, ring: Ring, why: str, now_ns: int) -> None:
-        self._close_chunk(now_ns)
-        self._folder.write(why, [opening(self._header(flight=True)), *ring.frames()])
+    def write_flight(self, why: str) -> None:
+        """Write the last minutes to a file, where the settings ask for a flight recorder."""
+        if self._ring is not None:
+            self._close_chunk(self._clock())
+            self._folder.write(why, [opening(self._header(flight=True)), *self._ring.frames()])
 
     async def run(self) -> None:
         try:
@@ -175,7 +177,10 @@ class RecordingObserver(Observer):
             self.close()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Take in and write what is left."""
+        while self.read_taps():
+            pass
+        self.beat()
         self._close_chunk(self._clock())
         if self._sink is not None:
             self._sink.close()

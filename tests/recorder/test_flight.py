@@ -1,0 +1,162 @@
+"""The flight recorder: the last minutes, told so that they can be played without what came before."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.recorder.scenes import SECRET, every_shape, freeze
+from tests.recorder.stage import Live, incidents, played, unpacked
+
+from prefillwatch.analysis.incidents import Incident
+from prefillwatch.observer_settings import FlightSettings
+from prefillwatch.recorder.file import RecordingFile
+from prefillwatch.recorder.flight import FlightFolder, FlightTrigger, write_whole
+
+FREEZE = {"kind": "freeze", "cause": "engine_pause"}
+S = 1_000_000_000
+
+
+def settings(folder: Path, window_s: float = 180.0, memory: int = 32 << 20) -> FlightSettings:
+    return FlightSettings(str(folder), window_s, memory, 256 << 20)
+
+
+def only_file(folder: Path) -> Path:
+    (path,) = folder.iterdir()
+    return path
+
+
+def named(document: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        document["kind"],
+        document["cause"],
+        document["victims"],
+        [(culprit["request_id"], culprit["prompt_tokens"]) for culprit in document["culprits"]],
+        round(document["worst_gap_seconds"], 6),
+        round(document["started_at"], 3),
+    )
+
+
+class TestFile:
+    @pytest.mark.parametrize(
+        ("since_ms", "window_s"),
+        [
+            pytest.param(4_000, 180.0, id="from the beginning"),
+            pytest.param(22_000, 10.0, id="in the middle of streams"),
+            pytest.param(20_010, 10.0, id="a segment begins right before the freeze"),
+            pytest.param(20_790, 10.0, id="a segment begins in the freeze"),
+        ],
+    )
+    def test_it_shows_the_incident(self, since_ms: int, window_s: float, tmp_path: Path) -> None:
+        live = Live(tmp_path, record=False, flight=settings(tmp_path, window_s))
+        freeze(live, since_ms)
+        live.close()
+        (incident,) = incidents(live.observer)
+        path = only_file(tmp_path)
+        with RecordingFile(path) as file:
+            assert (file.header.flight, file.header.texts) == (True, False)
+        again = played(path)
+        assert [named(each) for each in incidents(again)] == [named(incident)]
+        assert incident["cause"] == "prefill"
+        assert path.name.endswith("-freeze-prefill.pfw")
+
+    def test_it_holds_no_more_than_its_window(self, tmp_path: Path) -> None:
+        live = Live(tmp_path, record=False, flight=settings(tmp_path, 10.0))
+        freeze(live, 28_000)
+        live.close()
+        with RecordingFile(only_file(tmp_path)) as file:
+            times = [entry.now_ns for entry in file.entries()]
+        assert 10 * S <= times[-1] - times[0] <= 17 * S
+
+    def test_a_request_that_waits_when_it_begins_is_known_with_all_that_it_has_waited(self, tmp_path: Path) -> None:
+        live = Live(tmp_path, record=False, flight=settings(tmp_path, 10.0))
+        body = {"messages": [{"role": "user", "content": "x" * 9000}]}
+        live.relay.request(50, body, request_id="waiting")
+        live.relay.flush()
+        live.advance(40_000)
+        live.observer.write_flight("wait-stuck")
+        live.close()
+        (prefill,) = played(only_file(tmp_path)).state()["prefills"]
+        assert prefill == live.observer.state()["prefills"][0]
+        assert (prefill["request_id"], round(prefill["waited_seconds"])) == ("waiting", 40)
+
+    def test_no_text_is_in_it(self, tmp_path: Path) -> None:
+        live = Live(tmp_path, record=False, flight=settings(tmp_path, 10.0))
+        every_shape(live)
+        live.observer.write_flight("freeze-prefill")
+        live.close()
+        assert SECRET.encode() not in b"".join(unpacked(min(tmp_path.iterdir())))
+
+    def test_it_is_for_its_owner_alone(self, tmp_path: Path) -> None:
+        live = Live(tmp_path, record=False, flight=settings(tmp_path))
+        freeze(live)
+        live.close()
+        assert only_file(tmp_path).stat().st_mode & 0o777 == 0o600
+
+    def test_memory_is_bounded(self, tmp_path: Path) -> None:
+        live = Live(tmp_path, record=False, flight=settings(tmp_path, 180.0, memory=8_000))
+        freeze(live, 28_000)
+        live.close()
+        assert only_file(tmp_path).stat().st_size < 8_000 * 1.5
+        assert [each["cause"] for each in incidents(played(only_file(tmp_path)))] == ["prefill"]
+
+
+class TestTrigger:
+    def test_a_file_follows_an_incident_once_its_aftermath_is_over(self) -> None:
+        trigger = FlightTrigger()
+        assert trigger.due(0, []) is None
+        trigger.closed(FREEZE, 10 * S)
+        assert trigger.due(11 * S, []) is None
+        assert trigger.due(12 * S, []) == "freeze-engine_pause"
+        assert trigger.due(13 * S, []) is None
+
+    def test_incidents_soon_after_a_file_share_the_next(self) -> None:
+        trigger = FlightTrigger()
+        trigger.closed(FREEZE, 0)
+        assert trigger.due(2 * S, []) is not None
+        for second in (5, 20, 40):
+            trigger.closed(FREEZE, second * S)
+        assert trigger.due(61 * S, []) is None
+        assert trigger.due(62 * S, []) is not None
+        assert trigger.due(200 * S, []) is None
+
+    def test_one_that_lasts_is_not_waited_for(self) -> None:
+        trigger, incident = FlightTrigger(), Incident(1, "wait", "stuck", 0, 0)
+        assert trigger.due(59 * S, [incident]) is None
+        assert trigger.due(61 * S, [incident]) == "wait-stuck"
+        assert trigger.due(200 * S, [incident]) is None
+
+
+class TestFolder:
+    def test_the_oldest_files_make_room(self, tmp_path: Path) -> None:
+        for day in (1, 2, 3):
+            (tmp_path / f"flight-2024010{day}T000000Z-freeze-prefill.pfw").write_bytes(b"x" * 40)
+        (tmp_path / "notes.txt").write_bytes(b"x" * 1000)
+        folder = FlightFolder(tmp_path, 100)
+        folder.write("wait-queueing", [b"y" * 30, b"z" * 20])
+        folder.wait()
+        names = sorted(path.name for path in tmp_path.iterdir())
+        assert names[0] == "flight-20240103T000000Z-freeze-prefill.pfw"
+        assert names[1].endswith("Z-wait-queueing.pfw")
+        assert names[2:] == ["notes.txt"]
+
+    def test_a_folder_that_is_gone_is_one_line_in_the_log(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        folder = FlightFolder(tmp_path / "gone", 1000)
+        with caplog.at_level(logging.INFO):
+            folder.write("freeze-prefill", [b"x"])
+            folder.wait()
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        assert "No such file" in caplog.text
+
+    def test_a_file_is_there_as_a_whole_or_not_at_all(self, tmp_path: Path) -> None:
+        def parts() -> Any:
+            yield b"half"
+            raise OSError(28, "No space left on device")
+
+        with pytest.raises(OSError, match="No space"):
+            write_whole(tmp_path / "flight.pfw", parts())
+        assert list(tmp_path.iterdir()) == []

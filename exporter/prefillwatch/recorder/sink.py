@@ -72,7 +72,7 @@ def _create(path: Path) -> tuple[Path, int]:
         try:
             return candidate, os.open(candidate, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            if candidate.is_file() and not candidate.stat().st_size:
+            if not candidate.is_file() or not candidate.stat().st_size:
                 return candidate, os.open(candidate, os.O_WRONLY)
     raise OSError(0, "there are a thousand recordings of this name")
 

@@ -1,0 +1,150 @@
+"""The file: what can be played of one that is cut, and one clear error for any other that cannot be played."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from tests.recorder.scenes import every_shape
+from tests.recorder.stage import Live, played
+
+from prefillwatch.recorder.chunks import ChunkBuilder, Entry, FactPacket, Kind, PacketHead, read_chunk
+from prefillwatch.recorder.file import MAGIC, RecordingError, RecordingFile
+from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    live = Live(tmp_path_factory.mktemp("recording"))
+    every_shape(live)
+    live.close()
+    return Path(live.path)
+
+
+def entries(path: Path) -> tuple[list[Entry], int | None]:
+    with RecordingFile(path) as file:
+        return list(file.entries()), file.cut_at
+
+
+def found_bad(path: Path) -> bool:
+    """Whether it is refused, or, where a length leads beyond its end, taken for cut."""
+    try:
+        return entries(path)[1] is not None
+    except RecordingError as error:
+        return "is damaged at byte" in str(error)
+
+
+def told(read: list[Entry]) -> list[tuple[object, ...]]:
+    return [
+        (each.kind, each.now_ns, list(each.content) if isinstance(each.content, FactPacket) else each.content)
+        for each in read
+    ]
+
+
+class TestCut:
+    def test_a_whole_file_is_not_cut(self, recording: Path) -> None:
+        assert entries(recording)[1] is None
+
+    def test_one_that_breaks_off_is_good_up_to_the_last_whole_chunk(self, recording: Path, tmp_path: Path) -> None:
+        data, cut = recording.read_bytes(), tmp_path / "cut.pfw"
+        whole, _ = entries(recording)
+        rng = random.Random(1)
+        header = 14 + int.from_bytes(data[10:14], "little")
+        for size in [header, *(rng.randrange(header + 1, len(data)) for _ in range(40))]:
+            cut.write_bytes(data[:size])
+            kept, at = entries(cut)
+            assert told(kept) == told(whole[: len(kept)])
+            assert at is None or at <= size
+            if at is not None:
+                cut.write_bytes(data[:at])
+                assert entries(cut)[1] is None
+
+    def test_it_can_be_played(self, recording: Path, tmp_path: Path) -> None:
+        cut = tmp_path / "cut.pfw"
+        cut.write_bytes(recording.read_bytes()[:-100])
+        assert played(cut).snapshot()
+
+
+class TestBadFiles:
+    def test_a_flipped_bit_is_found_wherever_it_is(self, recording: Path, tmp_path: Path) -> None:
+        data, bad = recording.read_bytes(), tmp_path / "bad.pfw"
+        whole = told(entries(recording)[0])
+        header = 14 + int.from_bytes(data[10:14], "little")
+        rng = random.Random(2)
+        for _ in range(60):
+            position = rng.randrange(header, len(data))
+            flipped = bytearray(data)
+            flipped[position] ^= 1 << rng.randrange(8)
+            bad.write_bytes(flipped)
+            # One bit in the head of a frame has no meaning: then all is as it was.
+            assert found_bad(bad) or told(entries(bad)[0]) == whole
+
+    def test_the_remedy_works(self, recording: Path, tmp_path: Path) -> None:
+        data, bad = recording.read_bytes(), tmp_path / "bad.pfw"
+        bad.write_bytes(data[: len(data) // 2] + b"\0" * 8 + data[len(data) // 2 + 8 :])
+        with pytest.raises(RecordingError, match=r"head -c (\d+) \S+ > good\.pfw") as raised:
+            entries(bad)
+        bad.write_bytes(data[: int(str(raised.value).rpartition("head -c ")[2].split()[0])])
+        assert entries(bad)[1] is None
+
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            (b"", "is no recording of prefillwatch"),
+            (b"hello", "is no recording of prefillwatch"),
+            (b"PFWREC\n\x01\x00\x02\x00\x00\x00{}", "is no recording of prefillwatch"),
+            (MAGIC + b"\x09\x00\x02\x00\x00\x00{}", "version 9 of the format, and this is for version 1"),
+            (MAGIC + b"\x01\x00\x02\x00\x00\x00{}", "is damaged at byte 14"),
+            (MAGIC + b"\x01\x00\xff\xff\xff\xff{", "is damaged at byte 14"),
+        ],
+    )
+    def test_what_is_no_recording(self, data: bytes, message: str, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        path.write_bytes(data)
+        with pytest.raises(RecordingError, match=message):
+            RecordingFile(path)
+
+    def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(RecordingError, match="No such file"):
+            RecordingFile(tmp_path / "nothing")
+
+    def test_an_entry_of_a_later_release_and_one_of_nonsense(self, recording: Path) -> None:
+        with RecordingFile(recording) as file:
+            observer = ReplayObserver(file.header, ReplayClock())
+        with pytest.raises(RecordingError, match="of unknown kind 99"):
+            observer.play(Entry(99, 1, b""))
+        with pytest.raises(RecordingError, match="cannot be read"):
+            observer.play(Entry(Kind.PAGE, 1, b"\xc1"))
+
+
+class TestChunks:
+    def test_what_goes_in_comes_out(self) -> None:
+        rng = random.Random(3)
+        builder, expected = ChunkBuilder(), []
+        for number in range(50):
+            if rng.random() < 0.5:
+                payload = rng.randbytes(rng.randrange(300))
+                builder.entry(Kind.MODELS, number, payload)
+                expected.append((Kind.MODELS, number, payload))
+                continue
+            head = PacketHead(*(rng.getrandbits(bits) for bits in (32, 64, 64, 32, 32, 62)))
+            records = [
+                (rng.getrandbits(62), rng.getrandbits(40), rng.randrange(66), rng.randbytes(rng.randrange(9)))
+                for _ in range(rng.randrange(20))
+            ]
+            begin, lost = builder.records, rng.randrange(len(records) + 1)
+            for record in records:
+                builder.record(*record)
+            builder.packet(number, head, begin=begin, lost=lost)
+            expected.append((Kind.PACKET, number, (head, records[:lost], records[lost:])))
+        content = builder.take()
+        assert [
+            (each.kind, each.now_ns, _packet(each.content) if each.kind == Kind.PACKET else each.content)
+            for each in read_chunk(content)
+        ] == expected
+        assert list(read_chunk(builder.take())) == []
+
+
+def _packet(packet: FactPacket) -> tuple[object, ...]:
+    return PacketHead.of(packet), packet.lost, list(packet)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx
 
@@ -47,11 +47,16 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """``origin`` may carry a login; ``shown`` does not. ``api`` is what `/api/…` comes after."""
+    """``login`` is USER:PASSWORD where the address carried one; ``shown`` is without. ``api`` is what `/api/…` comes
+    after."""
 
     origin: str
     path: str
     shown: str
+    login: str = ""
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown})"
 
     @property
     def api(self) -> str:
@@ -70,8 +75,9 @@ def address_of(url: str) -> Address:
         raise DoctorError(_no_address(text))
     path = parts.path if parts.path not in ("", "/") else "/metrics"
     path += f"?{parts.query}" if parts.query else ""
-    place = parts.netloc.rpartition("@")[2]
-    return Address(f"{parts.scheme}://{parts.netloc}", path, f"{parts.scheme}://{place}{path}")
+    login, _, place = parts.netloc.rpartition("@")
+    origin = f"{parts.scheme}://{place}"
+    return Address(origin, path, origin + path, unquote(login))
 
 
 def _no_address(text: str) -> str:
@@ -95,9 +101,10 @@ class Watcher:
         self._moments: list[Moment] = []
         try:
             self._fetcher = Fetcher(
-                _with_login(address.origin, access.basic_auth),
+                address.origin,
                 timeout_s=timeout_s,
                 api_key=access.bearer_token,
+                basic_auth=access.basic_auth or address.login,
                 ca_file=access.ca_file,
                 insecure=access.insecure,
             )
@@ -195,11 +202,3 @@ def _beginning(body: bytes) -> str:
 async def _pause(seconds: float, enough: asyncio.Event) -> None:
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(enough.wait(), seconds)
-
-
-def _with_login(origin: str, login: str) -> str:
-    if not login:
-        return origin
-    scheme, _, place = origin.partition("://")
-    user, _, password = login.partition(":")
-    return f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{place.rpartition('@')[2]}"

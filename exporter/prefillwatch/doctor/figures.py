@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from prefillwatch.doctor.histogram import Histogram
+from prefillwatch.doctor.histogram import Estimate, Histogram
 
 #: Key of gaps during which no other prompt was in service, or of steps that carried none.
 CLEAR = "none"
@@ -131,7 +131,7 @@ class Figures:
     before: Comparison | None = None
 
     gaps: Histogram | None = None
-    longest_gap: float | None = None  # exact, and of a little longer than was watched
+    longest_gap: float | None = None  # exact; None where only its bucket is known
     gaps_beside: Mapping[str, Histogram] | None = None  # by the largest other prompt in service, or the step's tokens
     by_step: bool = False  # what gaps_beside is by: prefill tokens in the engine's step, not prompts in service
     stalls: Mapping[str, Stalls] | None = None  # by cause
@@ -165,6 +165,10 @@ class Figures:
     def stalled(self, cause: str) -> Stalls:
         """Of one cause; none where there was none."""
         return (self.stalls or {}).get(cause, Stalls(0, 0.0))
+
+    def capped(self, estimate: Estimate) -> float:
+        """An interpolated gap is not above the longest one, where that is known."""
+        return estimate.value if self.longest_gap is None else min(estimate.value, max(self.longest_gap, estimate.low))
 
     def highest(self, of: str) -> float | None:
         """The highest value that a gauge of `Moment` had."""

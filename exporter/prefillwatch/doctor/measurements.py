@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -9,7 +10,7 @@ from prefillwatch.doctor import thresholds as limits
 from prefillwatch.doctor import wording
 from prefillwatch.doctor.figures import CLEAR, Figures, size_order
 from prefillwatch.doctor.finding import Measurement, Number
-from prefillwatch.doctor.histogram import Histogram, together
+from prefillwatch.doctor.histogram import Estimate, Histogram, together
 from prefillwatch.doctor.tradeoffs import busy_rate
 
 #: A rate of a shorter time at one level of concurrency is chance.
@@ -62,9 +63,25 @@ def _first_tokens(figures: Figures) -> Measurement:
             suffix = f"_{size}" if size else ""
             numbers |= {f"first_tokens{suffix}": histogram.count, f"p50_seconds{suffix}": p50.value}
             numbers |= {f"p90_seconds{suffix}": p90.value}
-            shown = f"median {wording.roughly(p50)}, p90 {wording.roughly(p90)}"
-            parts.append(f"{size or 'all sizes'}: {shown}, {histogram.count:,} of them")
+            parts.append(f"{size or 'all sizes'}: {_first_token_words(histogram)}")
     return Measurement(name, "; ".join(parts), numbers, _by_size(figures))
+
+
+def _first_token_words(histogram: Histogram) -> str:
+    p50, p90, longest = histogram.quantile(0.5), histogram.quantile(0.9), histogram.longest()
+    assert p50 is not None
+    assert p90 is not None
+    assert longest is not None
+    if histogram.count < limits.FEWEST_REQUESTS:
+        return f"{histogram.count} within {wording.duration(longest.high)}"
+    return f"median {_near(p50)}, p90 {_near(p90)} of {histogram.count:,}"
+
+
+def _near(estimate: Estimate) -> str:
+    """Without its bounds, for where there are many: the bucket is the error."""
+    if estimate.low == 0 or not math.isfinite(estimate.high):
+        return wording.between(estimate)
+    return f"~{wording.duration(estimate.value)}"
 
 
 def _by_size(figures: Figures) -> str:
@@ -80,7 +97,7 @@ def _gaps(figures: Figures) -> Measurement:
     beside = together(each for size, each in (figures.gaps_beside or {}).items() if size != CLEAR)
     clear = (figures.gaps_beside or {}).get(CLEAR)
     if beside and clear and beside.count and clear.count:
-        words += f"; p99 beside prompts {_p99(beside)}, without {_p99(clear)}"
+        words += f"; p99 beside prompts {_p99(beside, figures)}, without {_p99(clear, figures)}"
     unknown = "" if figures.gaps_beside else "which of them were beside a prompt"
     return Measurement(name, words, dict(wording.spread(figures.gaps)), unknown)
 
@@ -95,9 +112,9 @@ def _spread(gaps: Histogram, exact: float | None) -> str:
     return f"median {wording.roughly(p50)}, {tail}longest {top}; {wording.many(gaps.count, 'gap')}"
 
 
-def _p99(histogram: Histogram) -> str:
+def _p99(histogram: Histogram, figures: Figures) -> str:
     p99 = histogram.quantile(0.99)
-    return wording.duration(p99.value) if p99 else "–"
+    return f"~{wording.duration(figures.capped(p99))}" if p99 else "–"
 
 
 def _queue_and_prefill(figures: Figures) -> Measurement:
@@ -122,7 +139,7 @@ def _part(histogram: Histogram) -> str:
     p50, p90 = histogram.quantile(0.5), histogram.quantile(0.9)
     if p50 is None or p90 is None:
         return "–"
-    return f"median {wording.roughly(p50)}, p90 {wording.roughly(p90)}"
+    return f"median {_near(p50)}, p90 {_near(p90)}"
 
 
 def _throughput(figures: Figures) -> Measurement:

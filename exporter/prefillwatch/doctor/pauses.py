@@ -9,7 +9,7 @@ from prefillwatch.doctor import thresholds as limits
 from prefillwatch.doctor import wording
 from prefillwatch.doctor.figures import CLEAR, Culprit, Figures, Incident, Stalls, size_order
 from prefillwatch.doctor.finding import Finding, Number, Seen, Sort
-from prefillwatch.doctor.histogram import Estimate, Histogram, together
+from prefillwatch.doctor.histogram import Histogram, together
 from prefillwatch.doctor.remedies import PREFILL_REMEDY, budget_advice
 
 SYMPTOM: Final = "streams_pause"
@@ -184,17 +184,11 @@ def _blame(culprits: list[Culprit]) -> str:
 def _curve(figures: Figures, by: str = "the largest prompt in service") -> str:
     """Dose and response, in words."""
     parts = [
-        f"{'no prompt' if size == CLEAR else size} {wording.duration(_capped(p99, figures))}"
+        f"{'no prompt' if size == CLEAR else size} {wording.duration(figures.capped(p99))}"
         for size, histogram in _by_size(figures)
         if (p99 := histogram.quantile(0.99)) is not None
     ]
     return f"p99 gap by {by}: {', '.join(parts)}." if len(parts) > 1 else ""
-
-
-def _capped(estimate: Estimate, figures: Figures) -> float:
-    """An interpolated value is not above the longest gap, where that is known exactly."""
-    longest = figures.longest_gap
-    return estimate.value if longest is None else min(estimate.value, max(longest, estimate.low))
 
 
 def _dose(figures: Figures) -> dict[str, Number]:
@@ -203,7 +197,7 @@ def _dose(figures: Figures) -> dict[str, Number]:
         p50, p99 = histogram.quantile(0.5), histogram.quantile(0.99)
         numbers[f"gaps_beside_{size}"] = histogram.count
         numbers[f"p50_seconds_beside_{size}"] = p50.value if p50 else None
-        numbers[f"p99_seconds_beside_{size}"] = _capped(p99, figures) if p99 else None
+        numbers[f"p99_seconds_beside_{size}"] = figures.capped(p99) if p99 else None
     return numbers
 
 

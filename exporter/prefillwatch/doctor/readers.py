@@ -40,7 +40,7 @@ def _of_sidecar(look: Look, span: Span) -> Figures:
         moments=look.moments,
         before=_sidecar_before(span),
         gaps=together(beside.values()),
-        longest_gap=_windowed(page, table.INTER_TOKEN_LATENCY_MAX.name, look.seconds, population="all"),
+        longest_gap=_longest_gap(look, together(beside.values())),
         gaps_beside=beside,
         stalls=_stalls(span),
         incidents=look.incidents,
@@ -83,6 +83,16 @@ def _sidecar_before(span: Span) -> Comparison | None:
         first_tokens=earlier.histograms(table.TIME_TO_FIRST_TOKEN.name, "prompt_bucket"),
         levels=_levels(earlier),
     )
+
+
+def _longest_gap(look: Look, gaps: Histogram | None) -> float | None:
+    """Its exact length, from an incident or a sliding window. Those may be of a gap before the watch, so it must lie in
+    the bucket in which the longest gap of the watch is."""
+    bucket = gaps.longest() if gaps else None
+    over = [each.worst_gap for each in look.incidents if each.kind == "freeze"]
+    window = _windowed(look.last, table.INTER_TOKEN_LATENCY_MAX.name, look.seconds, population="all")
+    known = [value for value in (max(over, default=None), window) if value is not None]
+    return next((value for value in known if bucket and bucket.low < value <= bucket.high), None)
 
 
 def _windowed(page: Page, name: str, seconds: float, **labels: str) -> float | None:

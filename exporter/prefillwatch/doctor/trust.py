@@ -65,7 +65,6 @@ def _of_the_engine(figures: Figures) -> Iterator[Finding]:
             "whole_prompts",
             "Long prompts are taken in whole, in one engine step each",
             f"As far as the steps show: there were some with {sizes} prompt tokens, and no prompt came in parts.",
-            "--enable-chunked-prefill",
         )
 
 

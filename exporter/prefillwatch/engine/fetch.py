@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import ssl
 from collections.abc import Mapping
@@ -48,12 +49,16 @@ class Fetcher:
         *,
         timeout_s: float = 5.0,
         api_key: str = "",
+        basic_auth: str = "",
         ca_file: str = "",
         insecure: bool = False,
     ) -> None:
+        """``api_key`` is sent as a bearer token; ``basic_auth`` is USER:PASSWORD, for where no key is asked for."""
         self._timeout_s = timeout_s
         self._timeouts = {"timeout": httpx.Timeout(timeout_s).as_dict()}
-        self._credentials = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        basic = base64.b64encode(basic_auth.encode()).decode()
+        authorization = f"Bearer {api_key}" if api_key else f"Basic {basic}" if basic else ""
+        self._credentials = {"Authorization": authorization} if authorization else {}
         unix_path = upstream.removeprefix("unix:") if upstream.startswith("unix:") else None
         self._base = httpx.URL(upstream if unix_path is None else "http://localhost")
         self._requests: dict[tuple[str, str, bool], httpx.Request] = {}

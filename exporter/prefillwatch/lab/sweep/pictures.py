@@ -102,12 +102,12 @@ def _annotate(each: Axes, placed: Sequence[tuple[Outcome, Goals]], front: set[st
             color=INK if spot.on_front else MUTED,
             fontsize=8.5,
         )
-        for place in _PLACES:
+        for place in (*_PLACES, _PLACES[0]):
             text.set(**place)
-            extent = text.get_window_extent().expanded(1.05, 1.3)
+            extent = text.get_window_extent().padded(3)
             if not any(extent.overlaps(other) for other in taken):
                 break
-        taken.append(text.get_window_extent().expanded(1.05, 1.3))
+        taken.append(extent)
 
 
 def _spots(placed: Sequence[tuple[Outcome, Goals]], front: set[str], widest: float, highest: float) -> list[_Spot]:

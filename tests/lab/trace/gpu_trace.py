@@ -12,8 +12,11 @@ import json
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 Event = dict[str, Any]
 
@@ -199,16 +202,11 @@ def pieces_of(events: Iterable[Event]) -> Iterator[bytes]:
     """The same piece by piece, never held."""
     head = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in HEAD.items())
     yield f'{{\n{head},\n  "traceEvents": [\n'.encode()
-    separator = ""
-    for event in (*METADATA, *events) if not isinstance(events, Iterator) else _chained(events):
-        yield (separator + json.dumps(event, indent=2)).encode()
-        separator = ",\n"
+    separator = b"  "
+    for event in chain(METADATA, events):
+        yield separator + msgspec.json.encode(event)
+        separator = b",\n  "
     yield b'\n  ],"traceName": "/tmp/x.json"}\n'
-
-
-def _chained(events: Iterable[Event]) -> Iterator[Event]:
-    yield from METADATA
-    yield from events
 
 
 def shuffled(events: Iterable[Event], seed: int = 1) -> list[Event]:

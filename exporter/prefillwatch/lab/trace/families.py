@@ -200,12 +200,12 @@ _RULES: Final = (
     ),
     _rule("norm", "norms", r"rms_?norm|layer_?norm|l2norm|rsqrt|group_?norm|^aten::(mean|pow)$"),
     _rule("position", "position encoding", r"rotary|(?<![a-z])rope"),
-    _rule("activation", "activations", r"silu|gelu|swiglu|act_and_mul|relu|sigmoid"),
     _rule(
         "matrix product",
         "matrix products",
         r"gemm|gemv|nvjet|cutlass|cublas|splitK|Cijk_|wvSplitK|marlin|machete|matmul|scaled_mm|onednn|_mm\b|::(mm|addmm|bmm|baddbmm|linear|dot|einsum)\b|packed_linear|mm_kernel",
     ),
+    _rule("activation", "activations", r"silu|gelu|swiglu|act_and_mul|relu|sigmoid"),
     _rule("quantization", "quantization", r"quant|scaled_fp8|convert_fp8"),
     _rule("embedding", "embedding", r"embedding|vectorized_gather|indexSelect"),
     _rule(
@@ -231,7 +231,7 @@ def family_of(name: str) -> Family:
     return OTHER
 
 
-_BASE: Final = re.compile(r"^(?:void |auto )?([\w~:]+)")
+_BASE: Final = re.compile(r"^(?:(?:void|auto) )?(?:\(anonymous namespace\)::)?([\w~:]+)")
 #: Shells whose first template argument is what runs.
 _SHELL: Final = re.compile(r"(?:device_kernel|Kernel2?|kernel_cutlass)<\s*(?:[\w:]*enable_\w+<)?([\w:]+)")
 

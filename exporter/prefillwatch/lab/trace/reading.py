@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
@@ -128,6 +128,7 @@ def _pieces(file: BufferedReader) -> Iterator[bytes]:
     start = file.peek(4)[:4]
     if start == _ZSTD:
         raise TraceError("it is compressed with zstd; decompress it first: unzstd FILE")
-    source: IO[bytes] = gzip.GzipFile(fileobj=file) if start[:2] == _GZIP else file  # type: ignore[assignment]
-    while piece := source.read(PIECE):
+    source = gzip.GzipFile(fileobj=file) if start[:2] == _GZIP else file
+    # Not read(): in a file that was cut off it would keep to itself what it has when it comes to the end.
+    while piece := source.read1(PIECE):
         yield piece

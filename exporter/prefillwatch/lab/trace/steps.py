@@ -27,6 +27,8 @@ REGULAR: Final = 0.8
 AGREED: Final = 0.9
 #: Without a better sign, a step this many times as long as the short ones carried a prompt.
 LONG: Final = 1.4
+#: So long nothing runs within a step; between two the engine may have to think.
+PAUSE_NS: Final = 500_000
 _MOST_LAYERS: Final = 256
 #: Enough to learn the rhythm by; it does not change.
 _CALLS_LOOKED_AT: Final = 2000
@@ -120,10 +122,22 @@ def _by_choice(work: Work, calls: Numbers) -> Cadence | None:
     layers = _regular_size(np.diff(bounds))
     if layers is None:
         return None
-    # A step begins with the first work after the last choice before it.
-    begins = [int(choices[chosen_before[first] - 1]) + 1 for first in firsts.tolist()]
+    begins = [
+        _first_row(work, int(choices[chosen_before[first] - 1]) + 1, int(calls[first])) for first in firsts.tolist()
+    ]
     begin_rows = np.array([0, *begins])
     return Cadence(_made(work, begin_rows, calls, bounds), "token choice", "none", layers)
+
+
+def _first_row(work: Work, after_choice: int, first_call: int) -> int:
+    """The row that a step begins with: behind the last choice before it, or behind the pause if there is one.
+
+    What follows a choice at once, the copy of the tokens to the host, is still of the step before.
+    """
+    rows = np.arange(after_choice, first_call + 1)
+    holes = work.starts[rows] - np.maximum.accumulate(work.ends[after_choice - 1 : first_call])
+    widest = int(holes.argmax())
+    return after_choice + (widest if holes[widest] >= PAUSE_NS else 0)
 
 
 def _regular_size(sizes: Numbers) -> int | None:
@@ -190,10 +204,10 @@ def _with_attention(annotations: list[Annotation], call_starts: Numbers) -> list
 
 
 def _agreement(found: Cadence, annotations: list[Annotation]) -> int:
-    """How many annotated steps hold the middle of exactly one step found."""
-    middles = np.sort(np.array([(step.start_ns + step.end_ns) // 2 for step in found.steps]))
-    low = np.searchsorted(middles, [step.start_ns for step in annotations])
-    high = np.searchsorted(middles, [step.end_ns for step in annotations])
+    """How many annotated steps hold exactly one step found, by its last layer."""
+    times = np.array([step.last_call_ns for step in found.steps])
+    low = np.searchsorted(times, [step.start_ns for step in annotations])
+    high = np.searchsorted(times, [step.end_ns for step in annotations])
     return int(np.sum(high - low == 1))
 
 
@@ -216,9 +230,8 @@ def _told(steps: list[Step], annotations: list[Annotation]) -> list[Step]:
     in_order = len(steps) == len(annotations)
     told = []
     for index, step in enumerate(steps):
-        middle = (step.start_ns + step.end_ns) // 2
-        at = int(np.searchsorted(starts, middle, side="right")) - 1
-        fits = at >= 0 and middle <= annotations[at].end_ns
+        at = int(np.searchsorted(starts, step.last_call_ns, side="right")) - 1
+        fits = at >= 0 and step.last_call_ns <= annotations[at].end_ns
         said = annotations[at] if fits else annotations[index] if in_order else None
         told.append(
             replace(step, prompt_tokens=said.prompt_tokens, answers=said.answers, prefill=said.prompt_tokens > 0)

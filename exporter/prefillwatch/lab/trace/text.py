@@ -34,7 +34,7 @@ def report(findings: Findings) -> str:
         *([_heartbeat(findings, findings.cadence)] if findings.cadence else []),
         *([_phases(findings.phases)] if findings.phases.prefill.launches + findings.phases.decode.launches else []),
         _layers(findings),
-        *([_gaps(findings.decode_gaps)] if findings.decode_gaps else []),
+        *([_gaps(findings, findings.decode_gaps)] if findings.decode_gaps else []),
         *([_tuning(findings)] if findings.tuning else []),
         _families(findings),
         *([[_wrapped(f"Note: {note}") for note in findings.notes]] if findings.notes else []),
@@ -193,7 +193,8 @@ def _layers(findings: Findings) -> list[str]:
     return lines
 
 
-def _gaps(gaps: GapFigures) -> list[str]:
+def _gaps(findings: Findings, gaps: GapFigures) -> list[str]:
+    who = "GPU" if findings.source == "gpu" else "worker"
     filling = ", ".join(f"{kind} {duration(seconds)}" for kind, seconds in gaps.widest_filled_by.items())
     figures = (
         ("p50", gaps.p50_seconds),
@@ -201,11 +202,11 @@ def _gaps(gaps: GapFigures) -> list[str]:
         ("p99", gaps.p99_seconds),
         ("max", gaps.max_seconds),
     )
-    busy = f"at {duration(gaps.widest_start_seconds)}, the device was at work {_ratio(gaps.widest_busy_ratio)}"
+    busy = f"at {duration(gaps.widest_start_seconds)}, the {who} was at work {_ratio(gaps.widest_busy_ratio)}"
     return [
         f"Gaps between decode kernels ({gaps.kernel}; {gaps.samples:,} gaps in pure decode steps)",
         "  " + "   ".join(f"{name} {duration(seconds)}" for name, seconds in figures),
-        f"  In the widest, {busy} of the time" + (f": {filling}" if filling else ""),
+        _wrapped(f"In the widest, {busy} of the time" + (f": {filling}" if filling else ""), "  "),
     ]
 
 

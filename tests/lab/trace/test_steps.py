@@ -1,0 +1,176 @@
+"""Steps found again in traces whose steps are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.lab.trace.gpu_trace import (
+    ARTICLE,
+    FLASH,
+    FULL_LAYERS,
+    GEMM,
+    Event,
+    GpuTrace,
+    MadeStep,
+    kernel,
+    shuffled,
+)
+from tests.lab.trace.looked_at import work_of
+
+from prefillwatch.lab.trace.steps import Cadence, find_steps
+
+# Between two layers of such a step lies more time (28 ms) than a whole step without a prompt takes.
+LAYERS_FAR_APART = (*[MadeStep(22.0)] * 6, *[MadeStep(222.0, 2044)] * 3, *[MadeStep(22.0)] * 15)
+
+
+def found(trace: GpuTrace | list[Event]) -> Cadence:
+    cadence = find_steps(work_of(trace))
+    assert cadence is not None
+    return cadence
+
+
+def intervals_ms(cadence: Cadence) -> list[float]:
+    return [round(step.interval_ns / 1e6, 1) for step in cadence.steps if step.interval_ns is not None]
+
+
+def prefills(cadence: Cadence) -> list[bool]:
+    return [step.prefill for step in cadence.steps]
+
+
+@pytest.mark.parametrize("steps", [ARTICLE, LAYERS_FAR_APART])
+@pytest.mark.parametrize("annotated", [True, False])
+def test_steps_are_cut_where_tokens_were_chosen(steps: tuple[MadeStep, ...], annotated: bool) -> None:
+    cadence = found(GpuTrace(steps, annotated=annotated))
+    assert (cadence.how, cadence.layers) == ("token choice", FULL_LAYERS)
+    assert intervals_ms(cadence) == [step.milliseconds for step in steps[:-1]]
+    assert prefills(cadence) == [step.prompt_tokens > 0 for step in steps]
+    assert cadence.evidence == ("annotations" if annotated else "kernels")
+
+
+@pytest.mark.parametrize("steps", [ARTICLE, LAYERS_FAR_APART])
+def test_without_a_kernel_that_chooses_tokens_the_rhythm_tells(steps: tuple[MadeStep, ...]) -> None:
+    cadence = found(GpuTrace(steps, annotated=False, chooses_tokens=False))
+    assert (cadence.how, cadence.layers) == ("rhythm", FULL_LAYERS)
+    assert len(cadence.steps) == len(steps)
+    assert prefills(cadence) == [step.prompt_tokens > 0 for step in steps]
+    # A step begins with its first attention layer here; where its length changes that shifts by a few layers.
+    same = [at for at in range(len(steps) - 1) if steps[at] == steps[at + 1]]
+    assert [intervals_ms(cadence)[at] for at in same] == [steps[at].milliseconds for at in same]
+
+
+def test_all_annotated_steps_agree() -> None:
+    cadence = found(GpuTrace())
+    assert (cadence.annotated, cadence.agreeing) == (len(ARTICLE), len(ARTICLE))
+    assert [step.prompt_tokens for step in cadence.steps] == [step.prompt_tokens for step in ARTICLE]
+    assert {step.answers for step in cadence.steps} == {4}
+
+
+def test_where_the_kernels_tell_something_else_vllm_is_believed() -> None:
+    """A draft model that chooses its own tokens after every other layer, say."""
+
+    def events() -> Iterator[Event]:
+        for event in GpuTrace(LAYERS_FAR_APART).events():
+            yield event
+            if event["name"] == FLASH:
+                yield kernel("_gumbel_sample_kernel", event["ts"] + event["dur"], 1.0)
+
+    cadence = found(list(events()))
+    assert cadence.how == "annotations"
+    assert intervals_ms(cadence) == [step.milliseconds for step in LAYERS_FAR_APART[:-1]]
+    assert cadence.agreeing < cadence.annotated == len(LAYERS_FAR_APART)
+
+
+def test_annotations_of_the_cpu_alone_tell_tokens_by_order_not_by_time() -> None:
+    """The CPU launches a step long before the GPU runs it."""
+    events = [event for event in GpuTrace().events() if event["cat"] != "gpu_user_annotation"]
+    cadence = found(events)
+    assert cadence.how == "token choice"
+    assert [step.prompt_tokens for step in cadence.steps] == [step.prompt_tokens for step in ARTICLE]
+
+
+def test_the_order_of_the_file_does_not_matter() -> None:
+    trace = GpuTrace(annotated=False)
+    assert found(shuffled(trace.events())) == found(trace)
+
+
+def test_a_trace_that_begins_and_ends_in_the_middle_of_a_step() -> None:
+    kernels = [event for event in GpuTrace(annotated=False).events() if event["cat"] in ("kernel", "gpu_memcpy")]
+    cadence = found(kernels[100:-100])
+    assert intervals_ms(cadence)[1:] == [step.milliseconds for step in ARTICLE[1:-1]]
+    assert cadence.layers == FULL_LAYERS
+    assert cadence.steps[0].calls < FULL_LAYERS
+
+
+def test_a_pause_between_two_steps_is_no_work() -> None:
+    cadence = found(GpuTrace([MadeStep(20.0)] * 8, pause_after={3: 500.0}))
+    assert intervals_ms(cadence) == [20.0, 20.0, 20.0, 520.0, 20.0, 20.0, 20.0]
+    assert (cadence.steps[3].end_ns - cadence.steps[3].start_ns) / 1e6 == pytest.approx(20.0, abs=0.5)
+
+
+def dense(milliseconds: float, start: float) -> Iterator[Event]:
+    """A step of a model that has FlashAttention in every layer: no name tells prompts from answers."""
+    slot = milliseconds * 1000 / 81
+    for layer in range(20):
+        for at, name in enumerate((GEMM, FLASH, GEMM, GEMM)):
+            yield kernel(name, start + (4 * layer + at) * slot, slot * 0.97)
+    yield kernel("_gumbel_sample_kernel", start + 80 * slot, slot * 0.97)
+
+
+def dense_trace(lengths: list[float]) -> list[Event]:
+    starts = [sum(lengths[:at]) * 1000 for at in range(len(lengths))]
+    return [event for length, start in zip(lengths, starts, strict=True) for event in dense(length, start)]
+
+
+def test_where_neither_names_nor_annotations_tell_long_steps_are_taken_for_prefill() -> None:
+    cadence = found(dense_trace([10.0, 10.4, 9.8, 31.0, 33.0, 10.1, 10.2]))
+    assert cadence.evidence == "length"
+    assert prefills(cadence) == [False, False, False, True, True, False, False]
+
+
+def test_steps_that_hardly_differ_are_not_told_apart_by_length() -> None:
+    cadence = found(dense_trace([10.0, 10.4, 9.8, 12.0, 12.4, 10.1, 10.2]))
+    assert cadence.evidence == "none"
+    assert not any(prefills(cadence))
+
+
+def test_a_backend_with_two_kernels_for_a_layer_counts_the_layer_once() -> None:
+    """FlashInfer takes prompts and answers of one step in two kernels."""
+
+    def events() -> Iterator[Event]:
+        for event in GpuTrace(annotated=False).events():
+            if event["name"] != FLASH:
+                yield event
+                continue
+            half = event["dur"] / 2
+            yield event | {"name": "flashinfer::BatchPrefillWithPagedKVCacheKernel", "dur": half}
+            yield event | {
+                "name": "flashinfer::BatchDecodeWithPagedKVCacheKernel",
+                "dur": half,
+                "ts": event["ts"] + half,
+            }
+
+    cadence = found(list(events()))
+    assert cadence.layers == FULL_LAYERS
+    assert len(cadence.steps) == len(ARTICLE)
+
+
+def test_a_model_without_attention_over_a_cache_is_read_by_its_linear_layers() -> None:
+    events = [event for event in GpuTrace(annotated=False).events() if "flash" not in event["name"]]
+    cadence = found(events)
+    assert cadence.layers == 24
+    assert prefills(cadence) == [step.prompt_tokens > 0 for step in ARTICLE]
+
+
+def test_kernels_without_attention_give_no_steps() -> None:
+    assert find_steps(work_of([kernel(GEMM, at * 10.0, 5.0) for at in range(100)])) is None
+
+
+def test_a_handful_of_attention_kernels_gives_no_steps() -> None:
+    assert find_steps(work_of([kernel(FLASH, at * 10.0, 5.0) for at in range(5)])) is None
+
+
+def test_attention_without_any_rhythm_gives_no_steps() -> None:
+    assert (
+        find_steps(work_of([kernel(FLASH, at * 10.0 + (at * at * 7919) % 97 / 20, 1.0) for at in range(200)])) is None
+    )

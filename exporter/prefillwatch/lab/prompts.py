@@ -104,9 +104,13 @@ class PromptMaker:
 
     def chatter(self) -> str:
         """A short unique message that asks for a long answer; its length is not exact."""
-        return (
-            f"Tell a very long story about {' '.join(self._rng.choices(self._words, k=16))} and never come to its end."
-        )
+        about = " ".join(self._rng.choices(self._words, k=_CHATTER_WORDS))
+        return f"Tell a very long story about {about} and never come to its end."
+
+    @property
+    def chatter_tokens(self) -> int:
+        """What such a message has at most, with the chat template."""
+        return round(self._overhead + 2 * (_CHATTER_WORDS + 12) * max(1.0, self._per_word))
 
     def correct(self, prompt: Prompt, used_tokens: int | None) -> None:
         """Learns from the server's own count of a prompt that was sent, where there is no better source."""

@@ -5,14 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import brotli
 import zstandard
-from tests.observer.script import CHAT, DONE, Relay, chunk, ns, usage
+from tests.observer.script import CHAT, DONE, MS, Relay, chunk, ns, usage
 from tests.recorder.stage import Live
 
+from prefillwatch.engine.kinds import EngineSample, PageSample
+from prefillwatch.engine.nvml import GpuMemory
+from prefillwatch.engine.step_report import FinishedRequest, StepReport
+from prefillwatch.lab.simulator import Arrival, Delivery, Engine, SimRequest, preset_engine, run_virtual
+from prefillwatch.observer_settings import Control, Restarts
 from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead, encode_payload
 
 ANSWERS = Path(__file__).parents[1] / "data" / "answers"
@@ -56,6 +62,66 @@ def freeze(live: Live, since_ms: int = 4000) -> None:
         relay.end(times[-1] + 2, stream)
     relay.flush()
     live.advance(times[-1] + 13_000)
+
+
+def simulated(live: Live) -> None:
+    """Three prompts of 6,000 tokens among six readers, on a simulated engine in virtual time."""
+    victims = [Arrival(i * 3 * MS, SimRequest(f"victim-{i}", prompt_tokens=20, max_tokens=120)) for i in range(6)]
+    lumps = [Arrival((1500 + i) * MS, SimRequest(f"lump-{i}", prompt_tokens=6000, max_tokens=8)) for i in range(3)]
+    delivery = Delivery(after_step_ns=MS, per_stream_ns=200_000, first_token_ns=5 * MS)
+    engine = Engine(preset_engine("article", enable_chunked_prefill=False))
+    run = run_virtual(engine, victims + lumps, delivery=delivery)
+    streams: dict[str, int] = {}
+    seen = dict.fromkeys(run.requests, 0)
+    for at_ns, what, name in run.events():
+        at = at_ns / MS
+        if at - live.now_ms > 20:
+            live.relay.flush()
+            live.advance(at)
+        tokens = run.requests[name].prompt_tokens
+        if what == "sent":
+            body = {"messages": [{"role": "user", "content": f"{name} " + "x" * 4 * tokens}]}
+            streams[name] = live.relay.request(at, body, request_id=name)
+        elif what == "token":
+            if not seen[name]:
+                live.relay.response(at, streams[name])
+            live.relay.data(at, streams[name], chunk())
+            seen[name] += 1
+        else:
+            live.relay.data(at, streams[name], usage(tokens, seen[name]) + DONE)
+            live.relay.end(at, streams[name])
+    live.relay.flush()
+    live.advance(live.now_ms + 12_000)
+
+
+def engine_tells(live: Live) -> None:
+    """Upstream's metrics come, fail and come back after a restart; the plugin tells steps; a GPU; draining."""
+    observer, poller = live.observer, live.observer._poller
+    for second in range(1, 12):
+        now_ns = ns(second * 1000)
+        sample = EngineSample(
+            "0", kv_usage=second / 20, capacity_tokens=10_000, running=3, waiting=second, block_size=16
+        )
+        sample = replace(sample, preemptions_total=float(second % 6), prefix_queries_total=10.0 * second)
+        poller._up = second % 4 > 0
+        observer.on_up(poller._up)
+        if second in (4, 5):
+            poller._failed("timeout", Exception("no answer"))
+        else:
+            poller._succeeded(PageSample("vllm", (sample, replace(sample, engine="1")), 1e9 + second // 6))
+        poller._duration = second / 1000
+        gaps, finished = [(0.02, 3)], [FinishedRequest("chatcmpl-waiting", 0.1, 0.2, 100)]
+        report = StepReport(0, now_ns - 5 * MS, now_ns, 20 * MS, prefill_tokens=10, gaps=gaps, finished=finished)
+        observer._engine_step(1 + second % 2, report)
+        observer._gpus = {"0": GpuMemory(second, 100 - second)}
+        observer._control = Control(processes=(), draining=second > 9, restarts=Restarts(relay=second // 3))
+        observer._link.unreadable = second
+        if second == 3:
+            live.relay.request(3100, {"messages": [{"role": "user", "content": "x" * 9000}]}, request_id="waiting")
+        live.relay.flush()
+        live.advance(second * 1000 + 500)
+    observer.on_models(("other-model",))
+    live.advance(15_000)
 
 
 def every_shape(live: Live) -> None:

@@ -54,6 +54,7 @@ class Live:
             admin_fds=(),
             upstream="http://127.0.0.1:9",
             gpu=False,
+            engine_socket="/nowhere",
             record=RecordSettings(str(self.path), self.texts) if self.record else None,
             flight=self.flight,
         )

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.recorder.scenes import SECRET, every_shape, freeze
+from tests.recorder.scenes import SECRET, engine_tells, every_shape, freeze, simulated
 from tests.recorder.stage import Live, incidents, page, played, unpacked
 
-SCENES = [freeze, every_shape]
+SCENES = [freeze, every_shape, simulated, engine_tells]
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -96,7 +96,7 @@ class ReplayObserver(Observer):
             Kind.PACKET: self._play_packet,
             Kind.RAW_PACKET: self.take_packet,
             Kind.BEAT: lambda _: self.beat(),
-            Kind.ADVANCE: lambda _: self._advance(clock.now_ns),
+            Kind.ADVANCE: lambda _: self._play_scrape(),
             Kind.PAGE: self._told_upstream.page,
             Kind.MODELS: self._told_upstream.names,
             Kind.UP: self._told_upstream.health,
@@ -150,6 +150,13 @@ class ReplayObserver(Observer):
         self.taps.take(packet, now_ns)
         if packet.count and not self._introducing:
             self._delay.observe((now_ns - packet.last_ns) / NS)
+
+    def _play_scrape(self) -> None:
+        """Of what a look at the figures did then, all that leaves a trace in the books."""
+        now_ns = self._replay_clock.now_ns
+        self._advance(now_ns)
+        for books in self.ledger.models.values():
+            books.concurrency.settle(now_ns)
 
     def _play_gpus(self, gpus: dict[str, Any]) -> None:
         self._gpus = gpus

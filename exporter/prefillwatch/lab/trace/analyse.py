@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from prefillwatch.lab.trace.reading import TraceReader, pieces_of
 from prefillwatch.lab.trace.steps import Cadence, Flags, Step, find_steps
 from prefillwatch.lab.trace.timeline import TimelineBuilder, Work
 from prefillwatch.lab.trace.tuning import tuning_launches
+
+Amount = TypeVar("Amount", int, float)
 
 _KERNELS_NAMED: Final = 5
 _FILLERS_NAMED: Final = 4
@@ -122,7 +125,7 @@ class _Analysis:
         for name, family in enumerate(self.work.families):
             by_family.setdefault(family, []).append(name)
         figures = [self._family(family, names) for family, names in by_family.items()]
-        return sorted((one for one in figures if one.launches), key=lambda one: -one.seconds)
+        return sorted((one for one in figures if one.launches), key=lambda one: (-one.seconds, one.name))
 
     def _family(self, family: Family, names: list[int]) -> FamilyFigures:
         rows = np.isin(self.work.names, names) & ~self.tries
@@ -139,7 +142,7 @@ class _Analysis:
             seconds=whole.seconds,
             in_prefill_steps=self._share(rows & self.in_prefill),
             in_decode_steps=self._share(rows & ~self.in_prefill),
-            kernels=dict(counts.most_common(_KERNELS_NAMED)),
+            kernels=_most(counts, _KERNELS_NAMED),
         )
 
     def _of_layers(self, kind: str) -> Flags:
@@ -268,11 +271,11 @@ class _Analysis:
     def _filling(self, start_ns: int, end_ns: int) -> dict[str, float]:
         work = self.work
         rows = np.flatnonzero((work.starts < end_ns) & (work.ends > start_ns))
-        seconds: Counter[str] = Counter()
+        seconds: dict[str, float] = defaultdict(float)
         for row in rows.tolist():
             inside = min(int(work.ends[row]), end_ns) - max(int(work.starts[row]), start_ns)
-            seconds[work.families[int(work.names[row])].kind] += min(inside, int(work.own[row])) / 1e9  # type: ignore[assignment]
-        return dict(seconds.most_common(_FILLERS_NAMED))
+            seconds[work.families[int(work.names[row])].kind] += min(inside, int(work.own[row])) / 1e9
+        return _most(seconds, _FILLERS_NAMED)
 
     def _notes(self, reader: TraceReader) -> list[str]:
         notes = []
@@ -293,6 +296,11 @@ class _Analysis:
                 "the model and are left out; send a prompt of that size once before capturing."
             )
         return notes
+
+
+def _most(amounts: Mapping[str, Amount], count: int) -> dict[str, Amount]:
+    """The largest, in an order that does not depend on that of the file."""
+    return dict(sorted(amounts.items(), key=lambda item: (-item[1], item[0]))[:count])
 
 
 def _notes_on_steps(cadence: Cadence | None) -> list[str]:

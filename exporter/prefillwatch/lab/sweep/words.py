@@ -33,7 +33,7 @@ def sentences(outcomes: Sequence[Outcome], slo: Slo, victims: int) -> list[str]:
     """From what was found to how far it can be trusted."""
     measured = [outcome for outcome in outcomes if outcome.failure is None]
     if not measured:
-        return ["No setting could be measured."]
+        return ["No setting could be measured.", *on_trouble(outcomes)]
     found = on_choice(measured, slo)
     for inject in sorted({each.inject for outcome in measured for each in outcome.probes}, reverse=True):
         found += on_probes(measured, inject)

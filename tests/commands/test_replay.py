@@ -32,7 +32,7 @@ class TestReplay:
         lines = [line.split() for line in result.output.splitlines()]
         assert lines[0][:4] == ["recording", "recording.pfw:", "21", "s"]
         assert "4 ok" in result.output
-        assert ["prefill", "820", "ms", "820", "ms", "820", "ms", "3"] in lines
+        assert ["prefill", "819", "ms", "819", "ms", "820", "ms", "3"] in lines
         assert "freeze by prefill: 0.82 s, 3 streams" in result.output
         assert "100%  the-culprit, a prompt of 6,000 tokens" in result.output
 

@@ -148,6 +148,8 @@ class StallWatch:
     def lasting(self, now_ns: int, clear_step_ns: int) -> list[Stall]:
         """Open gaps that count as stalls by now, old and new ones."""
         self._watched = {slot: each for slot, each in self._watched.items() if now_ns < each.ended_ns + AFTERMATH_NS}
+        if not len(self._book):
+            return []
         slots, silent_s = self._book.open_gaps(now_ns)
         for index in np.flatnonzero(silent_s * NS >= self.shortest_ns).tolist():
             slot, silent_ns = int(slots[index]), round(float(silent_s[index]) * NS)

@@ -2,14 +2,16 @@
 
 Two things are told apart. The *added gap* is the longest gap beyond the baseline, which a reader sees as a freeze; with
 chunked prefill it stops growing where the prompt fills the step budget. The *work* of a prompt is all the time by which
-it delays a victim, in one freeze or in many slow beats; it keeps growing, whatever the scheduler does. The cost is the
-slope of the work over the prompt's tokens: the robust line of `analysis.costmodel.huber_line` through all runs, its
-quality R squared under the same weights.
+it delays a victim, in one freeze or in many slow beats; it keeps growing, whatever the scheduler does.
+
+The cost is fitted to the work. Its formula is that of `analysis.cost.StepCost`, which the sidecar learns from traffic:
+so much per uncached token, more for each token of context before it (attention), and something for any prompt at all.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +19,13 @@ from typing import Final
 
 import numpy as np
 
-from prefillwatch.analysis.costmodel import huber_line
+from prefillwatch.analysis.cost import BETTER, FloatArray
 from prefillwatch.lab.probe.figures import RunFigures
 
-#: Sizes below which a line through them says nothing about whether there is one.
+#: Sizes below which no formula can be told from another.
 FEWEST_SIZES: Final = 3
+#: What a formula may consist of: price per token, for context, and for any prompt; simple ones first.
+_TERMS: Final = ([0], [0, 1], [0, 2], [0, 1, 2])
 #: Growth of the added gap by a prompt twice as long, below which it has all but stopped growing. Not 1: later chunks of
 #: a long prompt cost more, by the context before them.
 _FLAT: Final = 1.5
@@ -42,19 +46,25 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Work of a prompt = `base_seconds` + `token_seconds` per uncached token. `fit` is None with too few sizes for a
-    line; then the base is 0 by assumption."""
+    """Work of a prompt of n uncached tokens: base + n x (token + context x n / 2), since n / 2 tokens stand before one
+    on average. `fit` is R squared, None where there are too few sizes to fit anything but a price per token."""
 
     token_seconds: float
+    context_seconds: float = 0.0
+    """Per token and token of context before it."""
     base_seconds: float = 0.0
     fit: float | None = None
 
     def work_seconds(self, tokens: float) -> float:
-        return max(0.0, self.base_seconds + self.token_seconds * tokens)
+        return self.base_seconds + tokens * (self.token_seconds + self.context_seconds * tokens / 2)
 
     def tokens_for(self, work_seconds: float) -> int:
         """Prompt tokens that are so much work."""
-        return round(max(0.0, work_seconds - self.base_seconds) / self.token_seconds)
+        rest = max(0.0, work_seconds - self.base_seconds)
+        if not self.context_seconds:
+            return round(rest / self.token_seconds)
+        slope = self.token_seconds / self.context_seconds
+        return round(math.sqrt(slope**2 + 2 * rest / self.context_seconds) - slope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ def respond(runs: Sequence[RunFigures]) -> Response:
     usable = [run for run in runs if run.work_seconds is not None]
     sizes = sorted({run.prompt_tokens for run in usable})
     points = tuple(_point([run for run in usable if run.prompt_tokens == size]) for size in sizes)
-    return Response(points, _cost(usable, len(sizes)), _levels_off(points))
+    return Response(points, _cost(points), _levels_off(points))
 
 
 def _tokens(run: RunFigures) -> float:
@@ -80,13 +90,9 @@ def _tokens(run: RunFigures) -> float:
     return statistics.fmean(prompt.prompt_tokens - (prompt.cached_tokens or 0) for prompt in run.prompts)
 
 
-def _work(run: RunFigures) -> float:
-    return run.work_seconds or 0.0
-
-
 def _point(runs: Sequence[RunFigures]) -> Point:
     gaps = [run.worst_added_seconds for run in runs]
-    works = [_work(run) for run in runs]
+    works = [run.work_seconds or 0.0 for run in runs]
     return Point(
         prompt_tokens=statistics.median(_tokens(run) for run in runs),
         added_gap_seconds=statistics.median(gaps),
@@ -96,21 +102,42 @@ def _point(runs: Sequence[RunFigures]) -> Point:
     )
 
 
-def _cost(runs: Sequence[RunFigures], sizes: int) -> Cost | None:
-    if not runs:
+def _cost(points: Sequence[Point]) -> Cost | None:
+    """The simplest formula that describes the work nearly as well as any: least squares of relative errors, since a
+    short prompt's work is known as well as a long one's."""
+    tokens = np.array([point.prompt_tokens for point in points])
+    work = np.array([point.work_seconds for point in points])
+    if len(points) == 0 or (work <= 0).any():
         return None
-    tokens = np.array([_tokens(run) for run in runs])
-    work = np.array([_work(run) for run in runs])
-    if sizes < FEWEST_SIZES:
-        slope = float(work.sum() / max(tokens.sum(), 1.0))
-        return Cost(slope) if slope > 0 else None
-    base, slope, weights = huber_line(tokens, work)
-    if slope <= 0:
+    terms = np.stack((tokens, tokens**2 / 2, np.ones(len(tokens))), axis=1) / work[:, None]
+    best: FloatArray | None = None
+    error = math.inf
+    for chosen in _TERMS:
+        if len(chosen) == 1 or len(chosen) < len(points):
+            factors, its_error = _least_squares(terms, chosen)
+            if (factors >= 0).all() and factors[0] > 0 and (best is None or its_error < BETTER * error):
+                best, error = factors, its_error
+    if best is None or _shrinks(points):
         return None
-    mean = np.average(work, weights=weights)
-    total = float((weights * (work - mean) ** 2).sum())
-    rest = float((weights * (work - base - slope * tokens) ** 2).sum())
-    return Cost(slope, base, max(0.0, 1 - rest / total) if total else None)
+    token, context, base = best.tolist()
+    return Cost(token, context, base, _r_squared(terms @ best * work, work) if len(points) >= FEWEST_SIZES else None)
+
+
+def _least_squares(terms: FloatArray, chosen: list[int]) -> tuple[FloatArray, float]:
+    """Factors of the chosen terms, the others 0, and the sum of squared relative errors."""
+    factors = np.zeros(terms.shape[1])
+    factors[chosen] = np.linalg.lstsq(terms[:, chosen], np.ones(len(terms)), rcond=None)[0]
+    return factors, float(((terms @ factors - 1) ** 2).sum())
+
+
+def _r_squared(fitted: FloatArray, values: FloatArray) -> float:
+    total = float(((values - values.mean()) ** 2).sum())
+    return max(0.0, 1 - float(((values - fitted) ** 2).sum()) / total) if total > 0 else 0.0
+
+
+def _shrinks(points: Sequence[Point]) -> bool:
+    """The longest prompts are no more work than the shortest: whatever it is, it has nothing to do with tokens."""
+    return len(points) > 1 and points[-1].work_seconds <= points[0].work_seconds
 
 
 def _levels_off(points: Sequence[Point]) -> int | None:

@@ -7,6 +7,7 @@ is. Then a setting can look better by one p99 and worse by the other.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,8 +18,6 @@ from prefillwatch.lab.report.table import duration, share
 
 #: Two p99 that differ by less than this factor say the same.
 _ALIKE: Final = 1.5
-#: Cost per token of the longest prompts over that of the cheapest, from which it is worth a word.
-_DEARER: Final = 1.15
 #: A difference between two servers that is worth a word.
 _DIFFERENT: Final = 1.1
 
@@ -72,32 +71,23 @@ def on_first_tokens(run: RunFigures) -> str:
         return f"The long prompt got its first token after {duration(times[0])}.{lost}"
     return (
         f"The {len(run.prompts)} long prompts got their first tokens after {duration(times[0])} (first), "
-        f"{duration(times[len(times) // 2])} (median) and {duration(times[-1])} (last).{lost}"
+        f"{duration(statistics.median(times))} (median) and {duration(times[-1])} (last).{lost}"
     )
 
 
 def on_cost(response: Response) -> str:
-    """The fitted cost; the formula is that of `response`."""
+    """The fitted cost; the formula is that of `response.Cost`."""
     cost = response.cost
     if cost is None:
         return "Work does not grow with prompt tokens here, so there is no cost to tell."
-    per_thousand = f"{duration(1000 * cost.token_seconds)} per 1,000 uncached prompt tokens"
+    said = f"The work of a prompt: {duration(1000 * cost.token_seconds)} per 1,000 uncached tokens"
+    if cost.context_seconds:
+        said += f", {duration(1e6 * cost.context_seconds)} more for every 1,000 tokens of context before them"
+    if cost.base_seconds:
+        said += f", and {duration(cost.base_seconds)} for any prompt"
     if cost.fit is None:
-        return f"The work of a prompt: {per_thousand} (time added to a victim over tokens; 3 sizes would give a line)."
-    base = f" {'plus' if cost.base_seconds > 0 else 'less'} {duration(abs(cost.base_seconds))}"
-    said = f"The work of a prompt: {per_thousand}{base} (robust line through all runs, R² {cost.fit:.2f})."
-    return said + _dearer(response)
-
-
-def _dearer(response: Response) -> str:
-    per_token = [point.work_seconds / point.prompt_tokens for point in response.points]
-    if per_token[-1] < _DEARER * min(per_token):
-        return ""
-    cheapest = response.points[per_token.index(min(per_token))]
-    return (
-        f" Long prompts cost more per token, for the context before each: {duration(per_token[-1])} at "
-        f"{response.points[-1].prompt_tokens:,.0f} against {duration(min(per_token))} at {cheapest.prompt_tokens:,.0f}."
-    )
+        return f"{said} (time added to a victim over tokens; 3 sizes or more would allow a fit)."
+    return f"{said} (fitted to {len(response.points)} sizes, R² {cost.fit:.3f})."
 
 
 def on_growth(response: Response) -> str:

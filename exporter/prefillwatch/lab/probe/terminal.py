@@ -63,7 +63,7 @@ def _prompts(settings: ProbeSettings) -> str:
         shortest = min(arrival.prompt_tokens for arrival in settings.arrivals.arrivals)
         over = f"{settings.inject} recorded arrivals in {duration(settings.arriving_seconds)}"
         return f"{over}, prompts of {shortest:,} to {settings.prompt_tokens[0]:,}"
-    sizes = ", ".join(f"{tokens:,}" for tokens in settings.prompt_tokens)
+    sizes = " / ".join(f"{tokens:,}" for tokens in settings.prompt_tokens)
     return f"{'1 long prompt' if settings.inject == 1 else f'{settings.inject} long prompts at once'} of {sizes}"
 
 

@@ -69,10 +69,15 @@ def _replica_stalls(n: Names) -> list[Recording]:
         ),
         Recording(
             n.stall_share,
+            # Never above 1, but for a moment: a prompt size that is seen for the first time brings a new series of gaps,
+            # which has no rate before its second scrape, and its stalls have one at once.
             promql(f"""
-                {n.stalls}
-                / ignoring (cause) group_left ()
-                ({n.decoding} > 0)
+                clamp_max(
+                  {n.stalls}
+                  / ignoring (cause) group_left ()
+                  ({n.decoding} > 0),
+                  1
+                )
             """),
         ),
         Recording(
@@ -138,9 +143,12 @@ def _fleet_stalls(n: Names) -> list[Recording]:
         Recording(
             n.fleet_stall_share,
             promql(f"""
-                {n.fleet_stalls}
-                / ignoring (cause) group_left ()
-                (sum without ({n.source.replica_labels}) ({n.decoding}) > 0)
+                clamp_max(
+                  {n.fleet_stalls}
+                  / ignoring (cause) group_left ()
+                  (sum without ({n.source.replica_labels}) ({n.decoding}) > 0),
+                  1
+                )
             """),
         ),
         _summed(n, n.fleet_blame, "prefill_blame_seconds_total"),

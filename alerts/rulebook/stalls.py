@@ -79,12 +79,16 @@ def _culprits(n: Names) -> str:
 
 
 def _advice(n: Names) -> str:
-    query = f"{n.source.metric('advised_max_batched_tokens')}{{job=%q,{n.source.replica_label}=%q,model=%q}}"
+    """Only where the cost model explains the steps that were seen; both metrics have the same labels."""
+    query = (
+        f"{n.source.metric('advised_max_batched_tokens')}{{job=%q,{n.source.replica_label}=%q,model=%q}}"
+        f" and {n.source.metric('prefill_cost_fit_ratio')} > {number(n.source.threshold('cost_fit'))}"
+    )
     return asked(
         query,
         _who(n),
         '--max-num-batched-tokens {{ . | first | value | printf "%.0f" }} keeps gaps under their target',
-        "none yet, the cost of a prompt token is still being learned",
+        "none yet, what a prompt token costs on this server is not known well enough",
     )
 
 

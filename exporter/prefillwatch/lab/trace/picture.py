@@ -67,8 +67,8 @@ def _source(findings: Findings, steps: list[TickFigures]) -> str:
     what = "GPU kernels" if findings.source == "gpu" else "CPU ops"
     version = f" of vLLM {findings.vllm_version}" if findings.vllm_version else ""
     whole = len(findings.steps)
-    part = f"; {len(steps)} of {whole} shown" if whole - len(steps) > 1 else ""
-    return f"engine steps found in {findings.kernels:,} {what}{version}{part}"
+    part = f"; {len(steps)} of them shown" if whole - len(steps) > 1 else ""
+    return f"{whole} engine steps, found in {findings.kernels:,} {what}{version}{part}"
 
 
 class _Picture:

@@ -19,8 +19,9 @@ def test_advice_by_model() -> None:
 
 
 def test_incidents_that_were_over_before_are_left_out() -> None:
-    told = json.dumps([incident(10.0, 1.0), incident(10.0, 3.0), incident(1.0, 2.0, ongoing=True)]).encode()
-    assert [each.ongoing for each in read_incidents(told, since=12.0)] == [False, True]
+    before, during, lasting = incident(10.0, 1.0), incident(10.0, 3.0, victims=5), incident(1.0, 2.0, ongoing=True)
+    told = json.dumps([before, during, lasting]).encode()
+    assert [each.victims for each in read_incidents(told, since=12.0)] == [5, 0]
     assert len(read_incidents(told, since=None)) == 3
 
 

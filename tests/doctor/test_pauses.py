@@ -33,6 +33,7 @@ def test_a_single_stall_is_seen_however_many_calm_gaps_there_are() -> None:
     found = prompt_pauses(sidecar({"none": gaps((10_000, 0.02)), "2k-8k": gaps((1, 0.9))}, prefill=(1, 0.88)))
     assert found.seen is Seen.YES
     assert "1 stall cost the readers 880 ms, 0.4 % of their time" in found.words
+    assert found.words.endswith("The p99 over all gaps, ~20 ms (15 ms to 20 ms), does not show it.")
 
 
 def test_stalls_are_seen_in_few_gaps_too() -> None:
@@ -51,17 +52,17 @@ def test_gaps_beside_short_prompts_say_nothing_of_long_ones() -> None:
 
 
 def test_culprits_are_named_once_and_bystanders_are_not() -> None:
-    incident = Incident(
-        "freeze", "prefill", 6, 0.9, 0.02, (Culprit(6000, 0.97, "big"), Culprit(30, 0.03, "small")), ongoing=False
-    )
+    incident = Incident("freeze", "prefill", 6, 0.9, 0.02, (Culprit(6000, 0.97, "big"), Culprit(30, 0.03, "small")))
     told = sidecar({"2k-8k": gaps((6, 0.9))}, prefill=(6, 5.0))
     found = prompt_pauses(replace(told, incidents=(incident, incident)))
-    assert "To blame: 1 prompt, the largest of 6,000 tokens (request big)" in found.words
+    assert "To blame: 1 prompt, the largest of 6,000 tokens." in found.words
+    assert found.aside == "The largest was request big."
+    assert "big" not in found.words
     assert found.numbers["incidents"] == 2
 
 
 def test_an_estimated_size_is_about() -> None:
-    incident = Incident("freeze", "prefill", 6, 0.9, None, (Culprit(6000, 1.0, estimated=True),), ongoing=False)
+    incident = Incident("freeze", "prefill", 6, 0.9, None, (Culprit(6000, 1.0, estimated=True),))
     found = prompt_pauses(replace(sidecar({"2k-8k": gaps((6, 0.9))}, prefill=(6, 5.0)), incidents=(incident,)))
     assert "the largest of about 6,000 tokens." in found.words
 

@@ -31,7 +31,10 @@ def test_prompts_in_one_piece_freeze_readers(look: LookAt) -> None:
     assert pauses.numbers["stalls"] == 29
     assert pauses.numbers["culprits"] == 6
     assert pauses.numbers["largest_culprit_tokens"] == 6145
-    assert "To blame: 6 prompts, the largest of 6,145 tokens (request chatcmpl-" in pauses.words
+    assert "To blame: 6 prompts, the largest of 6,145 tokens." in pauses.words
+    assert pauses.aside.startswith("The largest was request chatcmpl-")
+    assert "The p99 over all gaps" not in pauses.words
+    assert "chatcmpl" not in str(report.document())
     assert "no prompt 34 ms, 0-512 98 ms, 2k-8k 853 ms" in pauses.words
     assert "--enable-chunked-prefill, --max-num-batched-tokens 1264 keeps gaps under 200 ms" in pauses.remedy
     assert found(report, "whole_prompts").seen is Seen.YES

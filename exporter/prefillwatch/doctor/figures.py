@@ -81,7 +81,6 @@ class Incident:
     worst_gap: float
     baseline_gap: float | None
     culprits: tuple[Culprit, ...]
-    ongoing: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ class Finding:
     """``words`` are a few sentences for a person; ``numbers`` are what they rest on, in the units of their names.
 
     ``weight`` orders findings, in stream-seconds lost where they are known; ``unknown`` says what cannot be known from
-    here and what would tell it; ``runbook`` is the name of an alert.
+    here; ``runbook`` is the name of an alert. ``aside`` is for the eyes of whoever asked, and goes into no file: it may
+    hold a request id.
     """
 
     symptom: str
@@ -44,6 +45,7 @@ class Finding:
     unknown: str = ""
     sort: Sort = Sort.SYMPTOM
     weight: float = 0.0
+    aside: str = ""
 
     @property
     def is_trouble(self) -> bool:

@@ -93,7 +93,6 @@ def read_incidents(document: bytes, since: float | None) -> tuple[Incident, ...]
                 )
                 for culprit in each.culprits
             ),
-            ongoing=each.ongoing,
         )
         for each in decoded
         if each.ongoing or since is None or each.started_at + each.duration_seconds > since

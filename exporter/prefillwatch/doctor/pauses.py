@@ -121,7 +121,7 @@ def _told(figures: Figures) -> Finding:
     incidents = _incidents(figures, "prefill")
     culprits = _culprits(incidents)
     numbers |= _culprit_numbers(incidents, culprits)
-    words = f"{_lost(stalls, figures)}{_worst(incidents)}. {_blame(culprits)}{_curve(figures)}"
+    words = f"{_lost(stalls, figures)}{_worst(incidents)}. {_blame(culprits)}{_curve(figures)}{_hidden(figures)}"
     return Finding(
         SYMPTOM,
         TITLE,
@@ -131,6 +131,7 @@ def _told(figures: Figures) -> Finding:
         budget_advice(figures) or PREFILL_REMEDY,
         "PrefillInterference",
         weight=stalls.seconds,
+        aside=f"The largest was request {culprits[0].request_id}." if culprits and culprits[0].request_id else "",
     )
 
 
@@ -167,8 +168,7 @@ def _worst(incidents: list[Incident]) -> str:
         return ""
     usual = f" where {wording.duration(worst.baseline_gap)} is usual" if worst.baseline_gap else ""
     streams = wording.many(worst.victims, "stream")
-    lasting = ", and it lasts" if worst.ongoing else ""
-    return f"; the worst gap was {wording.duration(worst.worst_gap)}{usual}, of {streams} at once{lasting}"
+    return f"; the worst gap was {wording.duration(worst.worst_gap)}{usual}, of {streams} at once"
 
 
 def _blame(culprits: list[Culprit]) -> str:
@@ -177,8 +177,7 @@ def _blame(culprits: list[Culprit]) -> str:
     largest = culprits[0]
     about = "about " if largest.estimated else ""
     what = wording.many(len(culprits), "prompt")
-    name = f" (request {largest.request_id})" if largest.request_id else ""
-    return f"To blame: {what}, the largest of {about}{wording.tokens(largest.prompt_tokens)} tokens{name}. "
+    return f"To blame: {what}, the largest of {about}{wording.tokens(largest.prompt_tokens)} tokens. "
 
 
 def _curve(figures: Figures, by: str = "the largest prompt in service") -> str:
@@ -189,6 +188,14 @@ def _curve(figures: Figures, by: str = "the largest prompt in service") -> str:
         if (p99 := histogram.quantile(0.99)) is not None
     ]
     return f"p99 gap by {by}: {', '.join(parts)}." if len(parts) > 1 else ""
+
+
+def _hidden(figures: Figures) -> str:
+    """Calm gaps by the thousand hide the few that people saw."""
+    p99 = figures.gaps.quantile(0.99) if figures.gaps and figures.gap_count >= limits.FEWEST_GAPS else None
+    if p99 is None or p99.high >= limits.ITL_PROMISE:
+        return ""
+    return f" The p99 over all gaps, {wording.roughly(p99)}, does not show it."
 
 
 def _dose(figures: Figures) -> dict[str, Number]:
@@ -294,8 +301,9 @@ def _guessed(figures: Figures) -> Finding:
     assert longest is not None
     words = (
         f"{pauses:,} of {wording.many(gaps.count, 'gap')} were longer than {wording.duration(bound)}, the longest "
-        f"{wording.between(longest)}; the median is {wording.roughly(p50)}. {_evidence(figures, long_steps)}"
+        f"{wording.between(longest)}; the median is {wording.roughly(p50)}.{_hidden(figures)}"
     )
+    words = f"{words} {_evidence(figures, long_steps)}".strip()
     runbook = "PrefillInterference" if long_steps != 0 else "StreamFreeze"
     remedy = PREFILL_REMEDY if long_steps != 0 else ""
     title = "Streams pause"

@@ -49,7 +49,7 @@ def _of_sidecar(look: Look, span: Span) -> Figures:
         queue=span.histograms(table.QUEUE.name, "prompt_bucket"),
         prefill=span.histograms(table.PREFILL.name, "prompt_bucket"),
         prompts=span.histogram(table.PROMPT_LENGTH.name),
-        longest_prompt=_whole(_windowed(page, table.PROMPT_LENGTH_MAX.name, look.seconds)),
+        longest_prompt=_longest_prompt(look, span.histogram(table.PROMPT_LENGTH.name)),
         steps_beside=span.histograms(table.STEP_TIME.name, "step_prefill_tokens"),
         levels=_levels(span),
         finished=span.total(table.REQUESTS.name),
@@ -86,13 +86,21 @@ def _sidecar_before(span: Span) -> Comparison | None:
 
 
 def _longest_gap(look: Look, gaps: Histogram | None) -> float | None:
-    """Its exact length, from an incident or a sliding window. Those may be of a gap before the watch, so it must lie in
-    the bucket in which the longest gap of the watch is."""
-    bucket = gaps.longest() if gaps else None
+    """Its exact length, from an incident or a sliding window."""
     over = [each.worst_gap for each in look.incidents if each.kind == "freeze"]
     window = _windowed(look.last, table.INTER_TOKEN_LATENCY_MAX.name, look.seconds, population="all")
-    known = [value for value in (max(over, default=None), window) if value is not None]
-    return next((value for value in known if bucket and bucket.low < value <= bucket.high), None)
+    return _exact(gaps, max(over, default=None), window)
+
+
+def _longest_prompt(look: Look, prompts: Histogram | None) -> int | None:
+    return _whole(_exact(prompts, _windowed(look.last, table.PROMPT_LENGTH_MAX.name, look.seconds)))
+
+
+def _exact(histogram: Histogram | None, *known: float | None) -> float | None:
+    """The largest sample, if one of those known elsewhere can be it: they may be of a time before the watch, and then
+    most likely lie in another bucket."""
+    bucket = histogram.longest() if histogram else None
+    return next((value for value in known if value and bucket and bucket.low < value <= bucket.high), None)
 
 
 def _windowed(page: Page, name: str, seconds: float, **labels: str) -> float | None:

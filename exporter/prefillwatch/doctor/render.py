@@ -72,7 +72,7 @@ def _seen(finding: Finding, paint: Paint, width: int) -> Iterator[str]:
     yield paint(f"{mark:<{_MARK_WIDTH}}", _COLOURS[mark]) + paint(head, "bold")
     yield from (indent + paint(line, "bold") for line in more)
     unknown = f" Not known from here: {finding.unknown}." if finding.unknown else ""
-    yield from _hanging(indent, finding.words + unknown, width, _MARK_WIDTH)
+    yield from _hanging(indent, " ".join(filter(None, (finding.words, finding.aside))) + unknown, width, _MARK_WIDTH)
     if finding.remedy:
         yield from _hanging(f"{indent}→ ", finding.remedy, width, _MARK_WIDTH + 2)
     if finding.runbook:

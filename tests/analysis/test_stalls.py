@@ -72,6 +72,15 @@ def test_sixteen_tokens_after_as_many_token_times_are_no_stall() -> None:
     assert watched.read(1330) == []
 
 
+def test_a_silence_that_tokens_on_their_way_belie_was_no_stall() -> None:
+    watched = Watched()
+    watched.read(1020)
+    (stall,) = watched.lasting(1150)
+    assert watched.read(1040, 1060, 1080) == []
+    assert watched.wrong == [stall]
+    assert watched.lasting(1150) == []
+
+
 def test_a_silence_shows_while_it_lasts_and_is_the_same_stall_at_its_end() -> None:
     watched = Watched()
     assert watched.lasting(1090) == []

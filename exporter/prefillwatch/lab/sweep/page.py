@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from prefillwatch.lab.report.page import Page
-from prefillwatch.lab.sweep.choice import Slo
+from prefillwatch.lab.sweep.choice import Slo, choose
 from prefillwatch.lab.sweep.pictures import both_populations, trade_off
 from prefillwatch.lab.sweep.store import Results
 from prefillwatch.lab.sweep.tables import Table, tables
@@ -20,7 +20,8 @@ def page(results: Results, slo: Slo) -> str:
     found = tables(results.settings)
     chosen = on_choice(measured, slo)
     if chosen:
-        made.verdict(" ".join(chosen), calm=True)
+        choice = choose(measured, slo)
+        made.verdict(" ".join(chosen), calm=choice is not None and choice.met)
     trade, others = found[:1], found[1:]
     for table in trade:
         _section(made, table, trade_off(measured, slo), "Down and to the left is better. Joined: the Pareto front.")

@@ -104,7 +104,7 @@ def _annotate(each: Axes, placed: Sequence[tuple[Outcome, Goals]], front: set[st
         )
         for place in (*_PLACES, _PLACES[0]):
             text.set(**place)
-            extent = text.get_window_extent().padded(3)
+            extent = text.get_window_extent().padded(2)
             if not any(extent.overlaps(other) for other in taken):
                 break
         taken.append(extent)

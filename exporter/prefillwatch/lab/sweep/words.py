@@ -113,9 +113,12 @@ def on_front(outcomes: Sequence[Outcome]) -> str:
     if not front or len(outcomes) < 2:
         return ""
     said = f"On the Pareto front: {_listed(outcome.label for outcome in front)}."
-    beaten = [(outcome, winner) for outcome in outcomes if (winner := beaten_by(outcome, outcomes)) is not None]
-    for outcome, winner in beaten:
-        said += f" {_capital(named(outcome.label))} is beaten by {named(winner.label)}."
+    beaten: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if (winner := beaten_by(outcome, outcomes)) is not None:
+            beaten.setdefault(winner.label, []).append(outcome.label)
+    for winner_label, labels in beaten.items():
+        said += f" {_capital(_listed(labels))} {_are(labels)} beaten by {named(winner_label)}."
     return said
 
 
@@ -228,6 +231,10 @@ def on_trouble(outcomes: Iterable[Outcome]) -> list[str]:
 def _listed(labels: Iterable[str]) -> str:
     names = [named(label) for label in labels]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _capital(text: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.observer.script import ns
 from tests.recorder.scenes import SECRET, every_shape, freeze
 from tests.recorder.stage import Live, incidents, played, unpacked
 
@@ -88,6 +89,12 @@ class TestFile:
         live.observer.write_flight("freeze-prefill")
         live.close()
         assert SECRET.encode() not in b"".join(unpacked(min(tmp_path.iterdir())))
+
+    def test_an_incident_right_before_the_end_is_not_lost(self, tmp_path: Path) -> None:
+        live = Live(tmp_path, record=False, flight=settings(tmp_path))
+        live.observer._trigger.closed(FREEZE, ns(0))
+        live.close()
+        assert only_file(tmp_path).name.endswith("-freeze-engine-pause.pfw")
 
     def test_it_is_for_its_owner_alone(self, tmp_path: Path) -> None:
         live = Live(tmp_path, record=False, flight=settings(tmp_path))

@@ -37,26 +37,18 @@ def replay(file: Path, speed: str, admin: str | None, metrics: Path | None, inci
     recording = RecordingFile(file)
     try:
         listeners = _listen(address) if address else []
-        asyncio.run(_play(Player(recording, pace, listeners), bool(listeners), metrics, incidents))
+        player = Player(recording, pace, listeners)
+        asyncio.run(_play(player, bool(listeners), metrics, incidents))
     finally:
         recording.close()
 
 
 async def _play(player: Player, shown: bool, metrics: Path | None, incidents: Path | None) -> None:
-    if not shown:
+    async with player.running():
         _tell(player, await player.play(), metrics, incidents)
-        return
-    async with player.shown() as stop:
-        playing = asyncio.ensure_future(player.play())
-        stopped = asyncio.ensure_future(stop.wait())
-        await asyncio.wait([playing, stopped], return_when=asyncio.FIRST_COMPLETED)
-        if not playing.done():
-            playing.cancel()
-            await asyncio.wait([playing])
-            return
-        _tell(player, playing.result(), metrics, incidents)
-        click.echo("It is still shown; Ctrl-C ends it.")
-        await stopped
+        if shown and not player.stop.is_set():
+            click.echo("It is still shown; Ctrl-C ends it.")
+            await player.stop.wait()
 
 
 def _tell(player: Player, played: Played, metrics: Path | None, incidents: Path | None) -> None:

@@ -34,6 +34,11 @@ class FlightTrigger:
         self._next_ns = 0
         self._told: set[int] = set()
 
+    @property
+    def pending(self) -> str | None:
+        """What happened that is in no file yet, in two words."""
+        return self._why if self._due_ns is not None else None
+
     def closed(self, document: dict[str, Any], now_ns: int) -> None:
         """An incident is over."""
         if self._due_ns is None:

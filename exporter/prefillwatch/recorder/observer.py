@@ -181,6 +181,8 @@ class RecordingObserver(Observer):
         while self.read_taps():
             pass
         self.beat()
+        if self._ring is not None and (why := self._trigger.pending) is not None:
+            self.write_flight(why)
         self._close_chunk(self._clock())
         if self._sink is not None:
             self._sink.close()

@@ -21,51 +21,49 @@ _SHORTEST_WAIT_S = 0.002
 
 
 class Player:
-    """``speed``: times as fast as it was; None: as fast as can be."""
+    """``speed``: times as fast as it was; None: as fast as can be. ``admin``: where it is shown meanwhile."""
 
     def __init__(self, file: RecordingFile, speed: float | None, admin: Sequence[socket.socket] = ()) -> None:
+        self.stop = asyncio.Event()
         self._file = file
         self._speed = speed
-        self._shown = bool(admin)
         self._clock = ReplayClock()
+        self._shown = bool(admin)
         admin_fds = tuple(listener.detach() for listener in admin)
         self.observer = ReplayObserver(file.header, self._clock, admin_fds)
         self.observer.live.rate = speed or _AS_FAST_AS_CAN_BE
 
     async def play(self) -> Played:
-        """Raises RecordingError where the file is damaged."""
+        """To its end, or until ``stop`` is set. Raises RecordingError where the file is damaged."""
         begun, first_ns = time.monotonic(), 0
         for entry in self._file.entries():
             first_ns = first_ns or entry.now_ns
             if entry.kind == Kind.BEAT:
                 await self._wait(begun, (entry.now_ns - first_ns) / NS)
+            if self.stop.is_set():
+                break
             self.observer.play(entry)
         seconds = (self._clock.now_ns - first_ns) / NS if first_ns else 0.0
         took, file = time.monotonic() - begun, self._file
-        return Played(file.path.name, file.header, file.size, seconds, took, file.cut_at)
+        return Played(file.path.name, file.header, file.size, seconds, took, file.cut_at, self.stop.is_set())
 
     async def _wait(self, begun: float, seconds: float) -> None:
         """Until so many seconds of the recording have passed."""
-        if self._speed is not None:
-            ahead = begun + seconds / self._speed - time.monotonic()
-            if ahead > _SHORTEST_WAIT_S:
-                await asyncio.sleep(ahead)
-                return
-        if self._shown:
-            await asyncio.sleep(0)
+        ahead = begun + seconds / self._speed - time.monotonic() if self._speed is not None else 0.0
+        await asyncio.sleep(ahead if ahead > _SHORTEST_WAIT_S else 0)
 
     @contextlib.asynccontextmanager
-    async def shown(self) -> AsyncIterator[asyncio.Event]:
-        """The page, the metrics and the API are there inside of the block; it gives what is set by Ctrl-C."""
-        stop = asyncio.Event()
+    async def running(self) -> AsyncIterator[None]:
+        """Inside of the block Ctrl-C sets ``stop``, and what there is to see is shown if it shall be."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
-        serving = asyncio.ensure_future(self.observer.serve(stop))
+            loop.add_signal_handler(number, self.stop.set)
+        serving = asyncio.ensure_future(self.observer.serve(self.stop)) if self._shown else None
         try:
-            yield stop
+            yield
         finally:
-            stop.set()
-            await serving
+            self.stop.set()
+            if serving is not None:
+                await serving
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)

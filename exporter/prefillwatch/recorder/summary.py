@@ -28,6 +28,7 @@ class Played:
     seconds: float
     took: float
     cut_at: int | None = None
+    stopped: bool = False
 
 
 def summary(played: Played, snapshot: Snapshot, gaps: GapTotals, incidents: list[dict[str, Any]]) -> list[str]:
@@ -42,6 +43,8 @@ def _recording(played: Played) -> Iterator[str]:
     yield f"{kind:<10}  {played.name}: {played.seconds:.0f} s from {begun}, {_size(played.size)}{texts}"
     speed = f", {played.seconds / played.took:.0f} times as fast" if played.took < played.seconds / 2 else ""
     yield f"{'played':<10}  in {played.took:.1f} s{speed}"
+    if played.stopped:
+        yield f"{'stopped':<10}  here; the rest was not played"
     if played.cut_at is not None:
         yield f"{'cut':<10}  the file breaks off after byte {played.cut_at}; what comes before was played"
 

@@ -100,7 +100,8 @@ def response_head(head: ResponseHead) -> ResponseHead:
     return ResponseHead(head.status, kind, observed=head.observed, injected=head.injected)
 
 
-def request_facts(exchange: Exchange) -> bytes:
+def request_facts(exchange: Exchange, most_digests: int | None = None) -> bytes:
+    """``most_digests`` of its beginnings; None: all."""
     request = exchange.request
     return _encoder.encode(
         ToldRequest(
@@ -108,7 +109,7 @@ def request_facts(exchange: Exchange) -> bytes:
             prompt_chars=request.prompt_chars,
             text_only=request.text_only,
             streaming=request.streaming,
-            prefix=request.prefix,
+            prefix=request.prefix[:most_digests],
             prompt_tokens=request.prompt_tokens if request.prompt_exact else None,
             no_tokens_due=exchange.facts.max_tokens == 0,
         )

@@ -8,6 +8,7 @@ before the segment is a gap in it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -18,6 +19,9 @@ from prefillwatch.recorder import facts
 from prefillwatch.recorder.chunks import ChunkBuilder, PacketHead
 from prefillwatch.recorder.facts import REQUEST_FACTS, ToldRead
 from prefillwatch.wire.tap import Kind, ResponseHead, encode_payload
+
+#: Of a prompt that is read already, only what others may have in common with it.
+_MOST_DIGESTS: Final = 16
 
 
 def introduce(notes: ChunkBuilder, now_ns: int, relays: dict[int, RelayTap], ledger: Ledger) -> None:
@@ -38,17 +42,15 @@ def introduce(notes: ChunkBuilder, now_ns: int, relays: dict[int, RelayTap], led
 
 
 def _exchange(stream: int, exchange: Exchange, now_ns: int, ledger: Ledger) -> Iterator[Record]:
-    request, head = exchange.request, facts.request_head(exchange.head)
+    request = exchange.request
+    resumed = exchange.head.resumed or bool(request.slots)
     received_ns = exchange.life.received_ns or request.received_ns
-    if request.slots or not received_ns or head.resumed:
-        head = msgspec.structs.replace(head, resumed=head.resumed or bool(request.slots), received_ns=received_ns)
-        yield received_ns or now_ns, stream, Kind.REQUEST, encode_payload(head)
-        if request.generating and received_ns:
-            yield received_ns, stream, REQUEST_FACTS, facts.request_facts(exchange)
-    else:
-        yield received_ns, stream, Kind.REQUEST, encode_payload(head)
-        if request.generating:
-            yield received_ns, stream, REQUEST_FACTS, facts.request_facts(exchange)
+    head = msgspec.structs.replace(facts.request_head(exchange.head), resumed=resumed)
+    yield received_ns or now_ns, stream, Kind.REQUEST, encode_payload(head)
+    if received_ns and request.generating:
+        told = facts.request_facts(exchange, _MOST_DIGESTS if resumed else None)
+        yield received_ns, stream, REQUEST_FACTS, told
+    if received_ns and not resumed:
         yield received_ns, stream, Kind.REQUEST_END, b""
     if request.sent_ns:
         yield request.sent_ns, stream, Kind.SENT, b""

@@ -15,7 +15,8 @@ DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); prin
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        body = {"/health": b"", "/v1/models": MODELS}.get(self.path)
+        pages = {"/v1/models": MODELS} if sys.argv[2] == "plain" else {"/health": b"", "/v1/models": MODELS}
+        body = pages.get(self.path)
         self.send_response(404 if body is None else 200)
         self.send_header("Content-Length", str(len(body or b"")))
         self.end_headers()

@@ -109,6 +109,15 @@ def test_a_prompt_that_the_model_cannot_take_ends_it_at_the_first_setting() -> N
     assert not any("FAILED" in line for line in result.stderr.splitlines())
 
 
+def test_a_page_without_the_means_to_draw_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = invoke("--html", "sweep.html", *SIMULATOR)
+    assert result.exit_code == 1
+    assert "pip install 'prefillwatch[charts]'" in result.stderr
+    assert list(Path().iterdir()) == []
+
+
 def test_other_results_in_the_file_are_not_touched() -> None:
     Path("sweep.json").write_text("{}")
     result = invoke(*SIMULATOR)

@@ -39,8 +39,9 @@ async def live(deed: str, *, ready_seconds: float = LONG, stop_seconds: float = 
         return one.pid
 
 
-def test_it_runs_while_it_is_needed_and_not_longer() -> None:
-    assert not runs(asyncio.run(live("serves")))
+@pytest.mark.parametrize("deed", ["serves", "plain"], ids=["with a health page", "with a list of models alone"])
+def test_it_runs_while_it_is_needed_and_not_longer(deed: str) -> None:
+    assert not runs(asyncio.run(live(deed)))
 
 
 def test_one_that_ignores_sigterm_is_killed() -> None:

@@ -30,6 +30,7 @@ def test_a_row_is_on_disk_as_soon_as_it_is_added(path: Path) -> None:
     (kept,) = json.loads(path.read_text())["settings"]
     assert kept["label"] == "a"
     assert kept["probes"][0]["window"]["p99_seconds"] == 0.1
+    assert json.loads(path.read_text())["pareto_front"] == ["a"]
     assert [each.name for each in path.parent.iterdir()] == ["sweep.json"], "nothing half written is left"
 
 

@@ -43,7 +43,7 @@ class Measurement:
     def schedule(self, max_model_len: int | None = None) -> Schedule:
         if self.arrivals is None:
             return mix_schedule(self.mix, max_model_len)
-        return fitting(self.arrivals.limited(seconds=self.mix.seconds), max_model_len)
+        return fitting(self.arrivals.limited(speed=self.mix.rate, seconds=self.mix.seconds), max_model_len)
 
     def made_with(self) -> dict[str, Any]:
         """What rows must have in common to be held against each other."""

@@ -31,7 +31,7 @@ class MixSettings:
     readers: int = 4
     """Answers that stream all the time, one request after the other."""
     rate: float = 1.0
-    """Arrivals come so many times as often as `KINDS` say."""
+    """Arrivals come so many times as often as `KINDS` say, or as they did when they were recorded."""
     drain_seconds: float = 30.0
     """Arrivals that are not answered by the end are waited for, but not longer."""
     max_in_flight: int = 64

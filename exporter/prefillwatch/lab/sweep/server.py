@@ -25,6 +25,7 @@ _READ_SIZE: Final = 65536
 _HEALTH_EVERY_SECONDS: Final = 0.25
 _GONE_EVERY_SECONDS: Final = 0.1
 _KILLED_WITHIN_SECONDS: Final = 5.0
+_LAST_WORDS_SECONDS: Final = 1.0
 _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None)  # loaded before any fork: a child must not load libraries
 
@@ -48,14 +49,12 @@ class Server:
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
         stop_seconds: float = 30.0,
-        health_path: str = "/health",
     ) -> None:
         self._argv = argv
         self.url = url
         self._env = env
         self._log = log
         self._stop_seconds = stop_seconds
-        self._health = url.rstrip("/") + health_path
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -80,11 +79,16 @@ class Server:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        assert self._process is not None
         assert self._reading is not None
         try:
             await self._stop()
+            # Bounded: a process that left the group could keep the pipe open for ever.
+            for last in (self._process.wait(), asyncio.shield(self._reading)):
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(last, _LAST_WORDS_SECONDS)
         finally:
-            self._reading.cancel()  # a process that left the group could keep the pipe open for ever
+            self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
 
     @property
@@ -93,7 +97,8 @@ class Server:
         return self._process.pid
 
     async def ready(self, limit_seconds: float) -> None:
-        """Returns once its health page answers 200. Raises ServerError when it ends before, or takes too long."""
+        """Returns once its health page answers 200; where there is none, its list of models. Raises ServerError when it
+        ends before, or takes too long."""
         try:
             await asyncio.wait_for(self._until_healthy(), limit_seconds)
         except asyncio.TimeoutError:
@@ -104,8 +109,8 @@ class Server:
         assert self._process is not None
         assert self._reading is not None
         code = await self._process.wait()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._reading), 1.0)  # its last words may still be in the pipe
+        with contextlib.suppress(asyncio.TimeoutError):  # its last words may still be in the pipe
+            await asyncio.wait_for(asyncio.shield(self._reading), _LAST_WORDS_SECONDS)
         return ServerError(f"{_how_it_ended(code)}{self._last_words()}")
 
     async def _until_healthy(self) -> None:
@@ -115,7 +120,7 @@ class Server:
             async with httpx.AsyncClient(trust_env=False, verify=False, timeout=2.0) as client:  # noqa: S501
                 while not dying.done():
                     with contextlib.suppress(httpx.HTTPError):
-                        if (await client.get(self._health)).status_code == 200 and not dying.done():
+                        if await _is_healthy(client, self.url) and not dying.done():
                             return
                     await asyncio.wait([dying], timeout=_HEALTH_EVERY_SECONDS)
             raise dying.result()
@@ -153,6 +158,13 @@ class Server:
                 self._lines.extend(_text(line) for line in lines)
         if rest:
             self._lines.append(_text(rest))
+
+
+async def _is_healthy(client: httpx.AsyncClient, url: str) -> bool:
+    health = await client.get(f"{url}/health")
+    if health.status_code != httpx.codes.NOT_FOUND:
+        return health.status_code == httpx.codes.OK
+    return (await client.get(f"{url}/v1/models")).status_code in (httpx.codes.OK, httpx.codes.UNAUTHORIZED)
 
 
 async def refuse_if_taken(url: str) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from prefillwatch import __version__
 from prefillwatch.errors import ConfigError, PrefillwatchError
 from prefillwatch.lab.sweep.figures import Outcome
+from prefillwatch.lab.sweep.pareto import pareto_front
 
 FORMAT: Final = "prefillwatch sweep"
 VERSION: Final = 1
@@ -37,6 +38,8 @@ class Results(msgspec.Struct, kw_only=True):
     started_at: float
     finished_at: float | None = None
     settings: list[Outcome] = msgspec.field(default_factory=list)
+    pareto_front: tuple[str, ...] = ()
+    """Labels of the settings that no other beats."""
 
 
 @dataclass(slots=True)
@@ -58,6 +61,7 @@ class Store:
         rows[outcome.label] = outcome
         places = {label: place for place, label in enumerate(self._order)}
         self.results.settings = sorted(rows.values(), key=lambda row: places.get(row.label, len(places)))
+        self.results.pareto_front = tuple(row.label for row in pareto_front(self.results.settings))
         self.write()
 
     def write(self) -> None:

@@ -21,7 +21,7 @@ from prefillwatch.lab.sweep.measure import Bound, Say
 from prefillwatch.lab.sweep.redaction import without_secrets
 from prefillwatch.lab.sweep.server import Server, ServerError
 from prefillwatch.lab.sweep.store import Store
-from prefillwatch.lab.target import Target, reach
+from prefillwatch.lab.target import Target, TargetError, reach
 from prefillwatch.supervision.upstream_command import UpstreamCommand, free_port, prepare
 
 Measured = tuple[tuple[ProbeFigures, ...], MixFigures | None]
@@ -143,7 +143,7 @@ class Sweep:
     async def _measured(
         self, prepared: UpstreamCommand, tell: Say
     ) -> tuple[tuple[ProbeFigures, ...], MixFigures | None, str]:
-        key = self._settings.api_key or prepared.api_key
+        key = prepared.api_key or self._settings.api_key
         # Our own child on our own machine: its certificate need not be one that others trust.
         target = await reach(prepared.upstream, api_key=key, model=self._settings.model, insecure=True)
         limit = self._limit.longest_seconds
@@ -177,7 +177,7 @@ async def _unless_it_dies(server: Server, work: Coroutine[Any, Any, T]) -> T:
     dying = asyncio.ensure_future(server.ended())
     try:
         await asyncio.wait((doing, dying), return_when=asyncio.FIRST_COMPLETED)
-        if doing.done() and doing.exception() is not None:
+        if doing.done() and isinstance(doing.exception(), TargetError):
             # Clients see a dying server's closed connections a moment before we see its end.
             await asyncio.wait((dying,), timeout=_LAST_BREATH_S)
         if dying.done():

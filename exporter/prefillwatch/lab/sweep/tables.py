@@ -113,12 +113,20 @@ def _mix(named: Named) -> Table:
     counts = {size: max(_samples(mix, size) for _, mix in mixes) for size in sizes}
     shown = ", ".join(f"{counts[size]} of {size} tokens" for size in sizes)
     return Table(
-        f"Mix of {mixes[0][1].seconds:g} s: {shown}" if mixes else "Mix",
+        _mix_title([mix for _, mix in mixes], shown),
         ("  setting", "gaps p99", "95 %", *(f"TTFT {size}" for size in sizes), "tokens/s", "requests/s"),
         tuple(rows),
         "Gaps between tokens of the steady readers. TTFT: time to first token by prompt size, median / worst. "
         "tokens/s: generated. Requests/s: answered.",
     )
+
+
+def _mix_title(mixes: Sequence[MixFigures], sizes: str) -> str:
+    gaps = sorted(mix.gaps.samples if mix.gaps else 0 for mix in mixes)
+    if not gaps:
+        return ""
+    of_readers = f"{gaps[0]:,}" + (f" to {gaps[-1]:,}" if gaps[-1] != gaps[0] else "")
+    return f"Mix of {mixes[0].seconds:g} s: {sizes or 'no prompts'}; {of_readers} gaps of the readers"
 
 
 def _samples(mix: MixFigures, size: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -201,7 +202,8 @@ async def _probe(reaching: Any, settings: ProbeSettings) -> ProbeResult:
     target: Target = await reaching
     check_fits(settings, target.max_model_len)
     screen = _Screen()
-    screen.line(f"{target.model} at {target.url}: {plan(settings).sentence()}")
+    screen.line(f"{target.model} at {target.url}; Ctrl-C ends it early")
+    screen.line(plan(settings).sentence())
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)
     try:
@@ -223,7 +225,8 @@ class _Screen:
         if not progress.passing:
             self.line(text)
         elif self._is_terminal:
-            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+            width = shutil.get_terminal_size().columns - 1
+            click.echo(f"\r\x1b[K{text[:width]}", nl=False, err=True)
 
     def line(self, text: str) -> None:
         self.clear()

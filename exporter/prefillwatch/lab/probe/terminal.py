@@ -108,9 +108,8 @@ def _dose_row(dose: Dose) -> tuple[str, ...]:
 
 def _with_range(value: float | None, of_runs: Sequence[float | None]) -> str:
     there = [each for each in of_runs if each is not None]
-    if len(there) < 2:
-        return duration(value)
-    return f"{duration(value)} ({duration(min(there))} to {duration(max(there))})"
+    lowest, highest = duration(min(there, default=None)), duration(max(there, default=None))
+    return duration(value) if lowest == highest else f"{duration(value)} ({lowest} to {highest})"
 
 
 def words(result: ProbeResult) -> list[str]:

@@ -69,8 +69,8 @@ def _replica_stalls(n: Names) -> list[Recording]:
         ),
         Recording(
             n.stall_share,
-            # Above 1 for a moment without the limit: a prompt size that is seen for the first time brings a new series of
-            # gaps, which has no rate before its second scrape, and its stalls have one at once.
+            # Without the limit above 1 for a moment: a prompt size seen for the first time brings a new series of gaps,
+            # which has no rate before its second scrape, while its stalls have one at once.
             promql(f"""
                 clamp_max(
                   {n.stalls}

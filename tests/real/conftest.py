@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.real.engine import Engine
+from tests.real.engine import Engine, profiler_flags
 from tests.real.sidecar import Sidecar
 from tests.real.tee import Tee
 
@@ -21,7 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with Engine(tmp_path_factory.mktemp("vllm")) as engine:
+    log_dir = tmp_path_factory.mktemp("vllm")
+    with Engine(log_dir, flags=profiler_flags(log_dir / "traces")) as engine:
         yield engine
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import socket
@@ -55,6 +56,13 @@ def server_command(port: int, flags: Sequence[str] = ()) -> list[str]:
     """
     python = str(VENV / "bin" / "python")
     return [python, "-m", "vllm.entrypoints.openai.api_server", *BASE_FLAGS, f"--port={port}", *flags]
+
+
+def profiler_flags(folder: Path) -> tuple[str, ...]:
+    """Flags that give the server a profiler to arm (it costs nothing until then); traces go to `folder`, made here."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {"profiler": "torch", "torch_profiler_dir": str(folder), "torch_profiler_with_stack": False}
+    return (f"--profiler-config={json.dumps(config | {'ignore_frontend': True})}",)
 
 
 def server_environment(extra: dict[str, str] | None = None) -> dict[str, str]:

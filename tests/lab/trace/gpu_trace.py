@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -221,3 +222,7 @@ def write(path: Path, events: Iterable[Event]) -> Path:
     text = text_of(events)
     path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
     return path
+
+
+if __name__ == "__main__":  # the trace behind docs/heartbeat.png: python -m tests.lab.trace.gpu_trace OUT.json.gz
+    print(write(Path(sys.argv[1]), GpuTrace().events()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -290,3 +291,40 @@ def _broken(live: Live, at: float) -> None:
     again.flush()
     live.advance(at + 90)
     assert ns(live.now_ms) > ns(at)
+
+
+def anything(live: Live, seed: int) -> None:
+    """Records in any order, as no relay would send them, on few streams of two relays that die and lose packets."""
+    rng = random.Random(seed)
+    reads = [read for _, answer in _secret_answers() for read in answer] + [b"", b"data: {", b"\xff\n\n", usage(50, 9)]
+    body = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": PROMPT * 20}]}).encode()
+    relays = [Relay(live, index) for index in range(2)]  # type: ignore[arg-type]
+    at = 100.0
+    for number in range(2500):
+        at += rng.choice([0.0, 1.0, 5.0, 20.0, 200.0 if number % 50 == 0 else 2.0])
+        which, stream = rng.randrange(2), rng.randrange(1, 6)
+        kind = rng.choice([*_LIKELY, *Kind])
+        payloads = {
+            Kind.REQUEST: encode_payload(
+                RequestHead("POST", rng.choice(list(PATHS.values())), resumed=rng.random() < 0.1)
+            ),
+            Kind.REQUEST_BODY: body,
+            Kind.REQUEST_END: len(body).to_bytes(8, "little"),
+            Kind.RESPONSE: encode_payload(ResponseHead(rng.choice([200, 200, 200, 500]), "text/event-stream")),
+            Kind.DATA: rng.choice(reads),
+            Kind.DATA_PART: rng.choice(reads)[:7],
+            Kind.END: encode_payload(End(rng.choice(list(Finish)), 200)),
+            Kind.LATE: (25_000_000).to_bytes(8, "little"),
+        }
+        relays[which].add(
+            at, stream, kind, rng.choice([b"", b"\xc1"]) if rng.random() < 0.02 else payloads.get(kind, b"")
+        )
+        if rng.random() < 0.1:
+            relays[which].flush(lose=rng.random() < 0.1)
+            live.advance(max(at, live.now_ms))
+        if rng.random() < 0.003:
+            relays[which] = Relay(live, which, epoch=number)  # type: ignore[arg-type]
+    live.advance(live.now_ms + 12_000)
+
+
+_LIKELY = [*[Kind.DATA] * 12, Kind.REQUEST, Kind.REQUEST, Kind.REQUEST_BODY, Kind.REQUEST_END, Kind.SENT, Kind.RESPONSE]

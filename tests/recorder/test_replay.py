@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.recorder.scenes import SECRET, engine_tells, every_shape, freeze, simulated
+from tests.recorder.scenes import SECRET, anything, engine_tells, every_shape, freeze, simulated
 from tests.recorder.stage import Live, incidents, page, played, unpacked
 
 SCENES = [freeze, every_shape, simulated, engine_tells]
@@ -31,6 +31,17 @@ def test_recording_changes_nothing(scene: Callable[[Live], None], tmp_path: Path
     scene(plain)
     assert page(live.observer) == page(plain.observer)
     assert incidents(live.observer) == incidents(plain.observer)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_relays_say(seed: int, tmp_path: Path) -> None:
+    live = Live(tmp_path)
+    anything(live, seed)
+    live.close()
+    again = played(live.path)
+    assert page(again) == page(live.observer)
+    assert incidents(again) == incidents(live.observer)
+    assert not _holds_text(live.path)
 
 
 def test_the_scene_is_what_it_is_meant_to_be(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from prefillwatch.analysis.ledger import Ledger
+from prefillwatch.analysis.lifecycle import State
 from prefillwatch.analysis.models import ModelNames
 from prefillwatch.observer.exchange import Exchange
 from prefillwatch.observer.taps import Record, RelayTap, TapReader
@@ -113,9 +114,14 @@ class FactNotes(TapReader):
     def _note_other(self, relay: RelayTap, time_ns: int, stream: int, kind: int, payload: bytes) -> None:
         assert self.notes is not None
         exchange = relay.streams.get(stream)
-        if kind == Tap.REQUEST_END and exchange is not None and exchange.request.generating:
+        if kind == Tap.REQUEST_END and exchange is not None and _has_facts(exchange):
             self.notes.record(time_ns, stream, REQUEST_FACTS, facts.request_facts(exchange))
         self.notes.record(time_ns, stream, kind, _without_text(kind, payload))
+
+
+def _has_facts(exchange: Exchange) -> bool:
+    """Whether its body was read just now; not if the end of it could not follow what came before."""
+    return exchange.request.generating and exchange.life.state is State.RECEIVED
 
 
 def _without_text(kind: int, payload: bytes) -> bytes:

@@ -11,49 +11,81 @@ from prefillwatch.doctor.tradeoffs import first_tokens_for_gaps, single_user, th
 EVEN = gaps((1000, 0.02))
 UNEVEN = gaps((1000, 0.02), (60, 0.8))
 SLOW, QUICK = first_tokens((20, 3.0)), first_tokens((20, 0.9))
+SHORT, LONG = gaps((60, 0.25)), gaps((60, 0.8))
+
+Sizes = dict[str, tuple[Histogram, Histogram]]
+"""First tokens, and gaps beside them, by prompt size."""
 
 
-def compare(
-    gaps_before: Histogram, gaps_now: Histogram, before: dict[str, Histogram], now: dict[str, Histogram]
-) -> Finding:
-    comparison = Comparison(gaps=gaps_before, first_tokens=before, levels={})
-    return first_tokens_for_gaps(
-        Figures(server="prefillwatch", gaps=gaps_now, first_tokens=now, before=comparison, seconds=60.0, trust=TRUST)
+def compare(before: Sizes, now: Sizes, seconds: float = 60.0) -> Finding:
+    comparison = Comparison(
+        gaps=EVEN,
+        gaps_beside={size: beside for size, (_, beside) in before.items()},
+        first_tokens={size: first for size, (first, _) in before.items()},
+        levels={},
     )
+    figures = Figures(
+        server="prefillwatch",
+        gaps=UNEVEN,
+        gaps_beside={size: beside for size, (_, beside) in now.items()},
+        first_tokens={size: first for size, (first, _) in now.items()},
+        before=comparison,
+        seconds=seconds,
+        trust=TRUST,
+    )
+    return first_tokens_for_gaps(figures)
 
 
-def test_first_tokens_came_sooner_and_gaps_got_worse() -> None:
-    found = compare(EVEN, UNEVEN, {"2k-8k": SLOW}, {"2k-8k": QUICK})
+def test_first_tokens_came_sooner_and_gaps_beside_them_got_longer() -> None:
+    found = compare({"2k-8k": (SLOW, SHORT)}, {"2k-8k": (QUICK, LONG)})
     assert found.seen is Seen.YES
-    assert "Prompts of 2k-8k tokens: p90 first token" in found.words
+    assert found.words.startswith("Prompts of 2k-8k tokens: the p90 first token went from ")
+    assert "the p90 gap beside them from 290 ms before to 975 ms now" in found.words
+
+
+def test_one_size_is_enough() -> None:
+    same = (SLOW, SHORT)
+    found = compare({"0-512": (SLOW, SHORT), "8k-32k": same}, {"0-512": (QUICK, LONG), "8k-32k": same})
+    assert found.seen is Seen.YES
+    assert "Prompts of 0-512 tokens" in found.words
 
 
 def test_only_one_of_both_is_no_trade() -> None:
-    assert compare(EVEN, EVEN, {"2k-8k": SLOW}, {"2k-8k": QUICK}).seen is Seen.NO
-    assert compare(EVEN, UNEVEN, {"2k-8k": QUICK}, {"2k-8k": SLOW}).seen is Seen.NO
-    assert compare(UNEVEN, EVEN, {"2k-8k": QUICK}, {"2k-8k": SLOW}).seen is Seen.NO
+    assert compare({"2k-8k": (SLOW, SHORT)}, {"2k-8k": (QUICK, SHORT)}).seen is Seen.NO
+    assert compare({"2k-8k": (SLOW, SHORT)}, {"2k-8k": (SLOW, LONG)}).seen is Seen.NO
+    assert compare({"2k-8k": (QUICK, SHORT)}, {"2k-8k": (SLOW, LONG)}).seen is Seen.NO
+    assert compare({"2k-8k": (SLOW, LONG)}, {"2k-8k": (QUICK, SHORT)}).seen is Seen.NO
 
 
-def test_another_mix_of_sizes_is_no_improvement() -> None:
-    assert compare(EVEN, UNEVEN, {"2k-8k": SLOW}, {"0-512": QUICK}).seen is Seen.UNKNOWN
+def test_another_mix_of_sizes_is_no_change() -> None:
+    assert compare({"2k-8k": (SLOW, LONG)}, {"0-512": (QUICK, SHORT)}).seen is Seen.UNKNOWN
+    before = {"0-512": (QUICK, SHORT), "2k-8k": (SLOW, LONG)}
+    more_documents = {"0-512": (QUICK, SHORT), "2k-8k": (SLOW.plus(SLOW), LONG.plus(LONG))}
+    assert compare(before, more_documents).seen is Seen.NO
 
 
 def test_a_difference_within_one_bucket_is_none() -> None:
     slow, quick = first_tokens((20, 2.4)), first_tokens((20, 1.2))
-    assert compare(EVEN, UNEVEN, {"2k-8k": slow}, {"2k-8k": quick}).seen is Seen.NO
+    assert compare({"2k-8k": (slow, SHORT)}, {"2k-8k": (quick, LONG)}).seen is Seen.NO
 
 
 def test_too_few_to_compare() -> None:
-    few = compare(EVEN, UNEVEN, {"2k-8k": first_tokens((5, 3.0))}, {"2k-8k": QUICK})
+    few = compare({"2k-8k": (first_tokens((5, 3.0)), SHORT)}, {"2k-8k": (QUICK, LONG)})
     assert few.seen is Seen.UNKNOWN
-    assert "10 of one size are needed" in few.words
-    assert compare(gaps((50, 0.02)), UNEVEN, {"2k-8k": SLOW}, {"2k-8k": QUICK}).words == (
-        "Too few gaps to compare: 50 before and 1,060 now; 200 of each are needed."
-    )
+    assert "10 of one size are needed, and 20 gaps of others beside them" in few.words
+    assert compare({"2k-8k": (SLOW, gaps((5, 0.25)))}, {"2k-8k": (QUICK, LONG)}).seen is Seen.UNKNOWN
+
+
+def test_a_short_watch_is_another_load_by_chance() -> None:
+    short = compare({"2k-8k": (SLOW, SHORT)}, {"2k-8k": (QUICK, LONG)}, seconds=10.0)
+    assert short.seen is Seen.UNKNOWN
+    assert short.words.startswith("10 s are too short to compare with the time before")
 
 
 def throughput(before: Level, now: Level, gaps_now: Histogram) -> Finding:
-    comparison = Comparison(gaps=EVEN, first_tokens={}, levels={"0": Level(900.0, 0.0, 0.0), "5-8": before})
+    comparison = Comparison(
+        gaps=EVEN, gaps_beside={}, first_tokens={}, levels={"0": Level(900.0, 0.0, 0.0), "5-8": before}
+    )
     levels = {"0": Level(30.0, 0.0, 0.0), "5-8": now}
     figures = Figures(server="prefillwatch", gaps=gaps_now, levels=levels, before=comparison, seconds=60.0, trust=TRUST)
     return throughput_for_tail(figures)
@@ -71,14 +103,11 @@ def test_only_one_of_both_is_no_symptom() -> None:
 
 
 def test_from_a_server_alone_a_rate_before_is_not_known() -> None:
-    comparison = Comparison(gaps=EVEN, first_tokens={"": SLOW}, levels={})
-    alone = Figures(
-        server="vllm", gaps=UNEVEN, first_tokens={"": QUICK}, before=comparison, seconds=10.0, generated=900.0
-    )
+    alone = Figures(server="vllm", gaps=UNEVEN, first_tokens={"": QUICK}, seconds=60.0, generated=5400.0)
     assert throughput_for_tail(alone).words == "90 tokens/s while watching, and no rate to compare with."
     assert throughput_for_tail(alone).unknown
     assert first_tokens_for_gaps(alone).seen is Seen.UNKNOWN
-    assert first_tokens_for_gaps(alone).unknown == "first tokens by prompt size"
+    assert first_tokens_for_gaps(alone).unknown == "first tokens, and gaps beside them, by prompt size"
 
 
 def test_one_at_a_time_by_the_time_spent() -> None:

@@ -114,6 +114,7 @@ class Comparison:
     """The same before the watch began, since the server's start."""
 
     gaps: Histogram | None
+    gaps_beside: Mapping[str, Histogram]
     first_tokens: Mapping[str, Histogram]
     levels: Mapping[str, Level]
 

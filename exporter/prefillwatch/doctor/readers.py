@@ -78,8 +78,10 @@ def _sidecar_before(span: Span) -> Comparison | None:
     if span.before is None:
         return None
     earlier = Span(None, span.before)
+    beside = earlier.histograms(table.INTER_TOKEN_LATENCY.name, "concurrent_prompt")
     return Comparison(
-        gaps=together(earlier.histograms(table.INTER_TOKEN_LATENCY.name, "concurrent_prompt").values()),
+        gaps=together(beside.values()),
+        gaps_beside=beside,
         first_tokens=earlier.histograms(table.TIME_TO_FIRST_TOKEN.name, "prompt_bucket"),
         levels=_levels(earlier),
     )
@@ -175,7 +177,6 @@ def _of_server(look: Look, span: Span) -> Figures:
         seconds=look.seconds or None,
         restarted=span.restarted,
         moments=look.moments,
-        before=_server_before(span),
         gaps=_first(span, server.gaps) or together((beside or {}).values()),
         gaps_beside=beside,
         by_step=beside is not None,
@@ -200,16 +201,6 @@ def _server_moment(page: Page) -> Moment:
         running=_whole(_sum(engine.running for engine in engines)),
         waiting=_whole(_sum(engine.waiting for engine in engines)),
         kv_usage=max(usages, default=None),
-    )
-
-
-def _server_before(span: Span) -> Comparison | None:
-    if span.before is None:
-        return None
-    server = SERVERS[span.before.namespace]
-    earlier = Span(None, span.before)
-    return Comparison(
-        gaps=_first(earlier, server.gaps), first_tokens=_any_size(_first(earlier, server.first_tokens)), levels={}
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from prefillwatch.doctor import thresholds as limits
 from prefillwatch.doctor import wording
-from prefillwatch.doctor.figures import ANY_SIZE, Figures, Level
+from prefillwatch.doctor.figures import Comparison, Figures, Level, size_order
 from prefillwatch.doctor.finding import Finding, Number, Seen, Sort
 from prefillwatch.doctor.histogram import Estimate, Histogram
 
@@ -17,6 +18,7 @@ SINGLE_TITLE: Final = "Only one stream at a time: such a test looks excellent"
 ONE_LOOK: Final = (
     "Totals since the start hold no change; watch for a while (--watch 5m) to compare with the time before."
 )
+NO_GAPS: Final = "Nothing was decoded, before or now."
 TRADE_REMEDY: Final = (
     "no malfunction but a choice: --max-num-batched-tokens lower for even streams, higher for quick first tokens"
 )
@@ -25,52 +27,74 @@ TRADE_REMEDY: Final = (
 # --- Time to first token against gaps -----------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Before and now, for prompts of one size: their own first tokens, and others' gaps beside them; p90 of both."""
+
+    size: str
+    first_token: tuple[Estimate, Estimate]
+    gap: tuple[Estimate, Estimate]
+
+    @property
+    def is_traded(self) -> bool:
+        return _is_better(*self.first_token) and _is_worse(*self.gap)
+
+    @property
+    def words(self) -> str:
+        return (
+            f"Prompts of {self.size} tokens: the p90 first token went from {_from_to(self.first_token)}, the p90 gap "
+            f"beside them from {_from_to(self.gap)}."
+        )
+
+    @property
+    def numbers(self) -> dict[str, Number]:
+        gaps = _change_numbers(f"gap_p90_beside_{self.size}", self.gap)
+        return {**_change_numbers(f"first_token_p90_{self.size}", self.first_token), **gaps}
+
+
 def first_tokens_for_gaps(figures: Figures) -> Finding:
-    """The second symptom: before the watch against during it, for prompts of the same size."""
+    """The second symptom: before the watch against during it. Like is compared with like, size by size: otherwise
+    another mix of prompts would look like a change."""
     symptom = "first_tokens_for_gaps"
-    before = figures.before
-    if before is None or before.gaps is None or figures.gaps is None:
-        return Finding(symptom, FIRST_TOKENS_TITLE, Seen.UNKNOWN, _nothing_to_compare(figures))
     if not figures.is_sidecar:
+        words = "First tokens of all prompt sizes are in one histogram, so another mix of prompts looks like a change."
         return Finding(
             symptom,
             FIRST_TOKENS_TITLE,
             Seen.UNKNOWN,
-            "First tokens of all prompt sizes are in one histogram, so another mix of prompts looks like a change.",
-            unknown="first tokens by prompt size",
+            words,
+            unknown="first tokens, and gaps beside them, by prompt size",
         )
-    lacking = _lacking(before.gaps, figures.gaps)
-    pairs = list(_first_token_pairs(figures, before.first_tokens))
-    if lacking or not pairs:
-        return Finding(symptom, FIRST_TOKENS_TITLE, Seen.UNKNOWN, lacking or _few_first_tokens(figures))
-    gaps = _change(before.gaps, figures.gaps, 0.99)
-    sooner = [(size, then, now) for size, then, now in pairs if _is_better(then, now)]
-    numbers: dict[str, Number] = _change_numbers("gap_p99", gaps)
-    for size, then, now in pairs:
-        numbers |= _change_numbers(f"first_token_p90_{size}", (then, now))
-    if sooner and _is_worse(*gaps):
-        size, then, now = sooner[0]
-        words = (
-            f"Prompts of {size} tokens: p90 first token {wording.duration(then.value)} before, "
-            f"{wording.duration(now.value)} now; the p99 gap went from {_from_to(gaps)}."
-        )
-        return Finding(symptom, FIRST_TOKENS_TITLE, Seen.YES, words, numbers, TRADE_REMEDY, "PrefillInterference")
-    return Finding(symptom, FIRST_TOKENS_TITLE, Seen.NO, f"The p99 gap went from {_from_to(gaps)}.", numbers)
+    before = figures.before
+    incomparable = _incomparable(figures)
+    if incomparable or before is None:
+        return Finding(symptom, FIRST_TOKENS_TITLE, Seen.UNKNOWN, incomparable)
+    sizes = sorted(_sizes(figures, before), key=lambda each: (each.is_traded, size_order(each.size)))
+    if not sizes:
+        return Finding(symptom, FIRST_TOKENS_TITLE, Seen.UNKNOWN, _few_first_tokens(figures))
+    numbers = {name: value for each in sizes for name, value in each.numbers.items()}
+    seen = Seen.YES if sizes[-1].is_traded else Seen.NO
+    remedy = TRADE_REMEDY if seen is Seen.YES else ""
+    return Finding(symptom, FIRST_TOKENS_TITLE, seen, sizes[-1].words, numbers, remedy, "PrefillInterference")
 
 
-def _first_token_pairs(figures: Figures, before: Mapping[str, Histogram]) -> Iterator[tuple[str, Estimate, Estimate]]:
-    """p90 before and now, for sizes with enough of both."""
-    for size, now in figures.first_tokens.items():
-        then = before.get(size)
-        if size != ANY_SIZE and then and min(then.count, now.count) >= limits.FEWEST_REQUESTS:
-            yield size, *_change(then, now, 0.9)
+def _sizes(figures: Figures, before: Comparison) -> Iterator[_Size]:
+    """Those with enough of everything."""
+    for size, first_now in figures.first_tokens.items():
+        first_then = before.first_tokens.get(size)
+        gaps_then, gaps_now = before.gaps_beside.get(size), (figures.gaps_beside or {}).get(size)
+        if first_then is None or gaps_then is None or gaps_now is None:
+            continue
+        enough = min(first_then.count, first_now.count) >= limits.FEWEST_REQUESTS
+        if enough and min(gaps_then.count, gaps_now.count) >= limits.FEWEST_BESIDE:
+            yield _Size(size, _change(first_then, first_now, 0.9), _change(gaps_then, gaps_now, 0.9))
 
 
 def _few_first_tokens(figures: Figures) -> str:
     count = sum(histogram.count for histogram in figures.first_tokens.values())
     return (
-        f"Too few first tokens ({count} while watching): {limits.FEWEST_REQUESTS} of one size are needed, before and "
-        "now; watch longer (--watch 5m)."
+        f"Too few first tokens ({count} while watching): {limits.FEWEST_REQUESTS} of one size are needed, and "
+        f"{limits.FEWEST_BESIDE} gaps of others beside them, before and now; watch longer."
     )
 
 
@@ -80,13 +104,14 @@ def _few_first_tokens(figures: Figures) -> str:
 def throughput_for_tail(figures: Figures) -> Finding:
     """The third symptom: tokens per second of the time in which anything decoded, against the p95 gap."""
     symptom = "throughput_for_tail"
-    before = figures.before
-    if before is None or before.gaps is None or figures.gaps is None:
-        return Finding(symptom, THROUGHPUT_TITLE, Seen.UNKNOWN, _nothing_to_compare(figures))
-    if figures.levels is None or not before.levels:
+    if figures.levels is None:
         unknown = "the rate before the watch, because idle time hides in it"
         words = _throughput_words(figures)
         return Finding(symptom, THROUGHPUT_TITLE, Seen.UNKNOWN, words, unknown=unknown)
+    before = figures.before
+    incomparable = _incomparable(figures)
+    if incomparable or before is None or before.gaps is None or figures.gaps is None:
+        return Finding(symptom, THROUGHPUT_TITLE, Seen.UNKNOWN, incomparable or NO_GAPS)
     lacking = _lacking(before.gaps, figures.gaps)
     then, now = busy_rate(before.levels), busy_rate(figures.levels)
     if lacking or then is None or now is None:
@@ -150,10 +175,18 @@ def _time_shared(figures: Figures) -> tuple[float, float]:
 # --- Before and now -----------------------------------------------------------------------------------------------
 
 
-def _nothing_to_compare(figures: Figures) -> str:
+def _incomparable(figures: Figures) -> str:
+    """Why this watch cannot be compared with the time before it; empty where it can."""
     if figures.restarted:
         return "The server was restarted while watching, so there is nothing to compare with."
-    return ONE_LOOK if figures.seconds is None else "There is no time before to compare with."
+    if figures.seconds is None or figures.before is None:
+        return ONE_LOOK
+    if figures.seconds < limits.COMPARABLE_S:
+        return (
+            f"{figures.seconds:.0f} s are too short to compare with the time before; watch for a minute or more "
+            "(--watch 5m)."
+        )
+    return ""
 
 
 def _lacking(before: Histogram, now: Histogram) -> str:

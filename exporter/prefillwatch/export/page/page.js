@@ -34,12 +34,13 @@ const count = (number) => Math.round(number).toLocaleString('en');
 const plural = (number, word) => `${count(number)} ${word}${number === 1 ? '' : 's'}`;
 const isNumber = (value) => typeof value === 'number';
 
+// A number and its unit stay on one line.
 function duration(seconds) {
   if (!isNumber(seconds)) return '–';
-  if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 9.995) return `${seconds.toFixed(2)} s`;
-  if (seconds < 60) return `${seconds.toFixed(1)} s`;
-  return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  if (seconds < 0.9995) return `${Math.round(seconds * 1000)}\u00a0ms`;
+  if (seconds < 9.995) return `${seconds.toFixed(2)}\u00a0s`;
+  if (seconds < 60) return `${seconds.toFixed(1)}\u00a0s`;
+  return `${Math.floor(seconds / 60)}\u00a0min ${Math.round(seconds % 60)}\u00a0s`;
 }
 
 const percent = (ratio) => (isNumber(ratio) ? `${(ratio * 100).toFixed(ratio < 0.0995 ? 1 : 0)} %` : '–');
@@ -461,11 +462,11 @@ function draw() {
     drawCrowd(view, top, 26);
     top += 32;
   }
+  drawUnseen(view, axis);
   drawBands(view, shown, top, axis);
   const rowHeight = Math.min(48, Math.max(11, (axis - top) / Math.max(rows.length, 4)));
   const fitting = Math.floor((axis - top) / rowHeight + 0.01);
   rows.slice(0, fitting).forEach((row, index) => drawRow(view, top + index * rowHeight, rowHeight, row));
-  drawUnseen(view, axis);
   if (!rows.length) drawNothing(view, top, axis);
   view.shown = Math.min(rows.length, fitting);
   return view;
@@ -496,19 +497,30 @@ function drawPrefills(view, top, height, shown, hidden) {
     const y = top + each.row * height + 2;
     const from = Math.max(view.x(each.since), view.left);
     const to = Math.max(view.x(Math.min(each.until || view.end, view.end)), from + 2);
-    paint.fillStyle = colours['prefill-soft'];
-    paint.fillRect(from, y, to - from, height - 4);
-    paint.fillStyle = colours.prefill;
-    for (const [since, until] of each.served) {
-      const a = Math.max(view.x(since), from);
-      const b = Math.min(view.x(until || view.end), to);
-      if (b > a) paint.fillRect(a, y, b - a, height - 4);
+    if (each.streaming) drawWaiting(from, to, y, height - 4);
+    else {
+      // An answer that does not stream shows no first token: when its prompt was read is inferred, the rest is a line.
+      paint.fillStyle = colours.prefill;
+      paint.fillRect(from, y + height / 2 - 3, to - from, 2);
     }
-    paint.strokeStyle = colours.prefill;
-    paint.lineWidth = 1;
-    paint.strokeRect(from + 0.5, y + 0.5, Math.max(to - from - 1, 1), height - 5);
+    paint.fillStyle = colours.prefill;
+    for (const [a, b] of servedSpans(view, each)) paint.fillRect(a, y, b - a, height - 4);
     if (each.tokens >= LONG_PROMPT) labelPrefill(view, each, from, to, y + height / 2 - 2);
   }
+}
+
+function drawWaiting(from, to, y, height) {
+  paint.fillStyle = colours['prefill-soft'];
+  paint.fillRect(from, y, to - from, height);
+  paint.strokeStyle = colours.prefill;
+  paint.lineWidth = 1;
+  paint.strokeRect(from + 0.5, y + 0.5, Math.max(to - from - 1, 1), height - 1);
+}
+
+function servedSpans(view, prefill) {
+  return prefill.served
+    .map(([since, until]) => [Math.max(view.x(since), view.left), Math.min(view.x(until || view.end), view.right)])
+    .filter(([from, to]) => to > from);
 }
 
 function labelPrefill(view, each, from, to, y) {
@@ -527,12 +539,12 @@ function labelPrefill(view, each, from, to, y) {
 // While a long prompt is read, a band over all lanes shows who stands still for it.
 function drawBands(view, shown, top, bottom) {
   paint.fillStyle = colours.band;
+  paint.beginPath(); // one shape, so that bands over each other are no darker
   for (const each of shown) {
     if (each.tokens < LONG_PROMPT) continue;
-    const from = Math.max(view.x(each.served.length ? each.served[0][0] : each.since), view.left);
-    const to = view.x(Math.min(each.until || view.end, view.end));
-    if (to > from) paint.fillRect(from, top, to - from, bottom - top);
+    for (const [from, to] of servedSpans(view, each)) paint.rect(from, top, to - from, bottom - top);
   }
+  paint.fill();
 }
 
 function drawCrowd(view, top, height) {
@@ -617,8 +629,11 @@ function drawStall(view, stall, middle, tall) {
   paint.lineWidth = lasts ? 2 : 1;
   paint.strokeRect(from, middle - high / 2, to - from, high);
   const words = duration(((lasts ? view.end : stall.until) - stall.since) / 1000);
-  paint.font = `700 ${tall > 24 ? 14 : tall > 12 ? 12 : 9}px system-ui, sans-serif`;
-  if (tall < 8 || to - from < paint.measureText(words).width + 6) return;
+  const fits = [14, 12, 10, 9].find((size) => {
+    paint.font = `700 ${size}px system-ui, sans-serif`;
+    return size < tall && paint.measureText(words).width + 4 < to - from;
+  });
+  if (!fits) return;
   paint.strokeStyle = colours.card;
   paint.lineWidth = 5;
   paint.lineJoin = 'round';
@@ -633,11 +648,9 @@ function drawUnseen(view, bottom) {
     const from = Math.max(view.x(since), view.left);
     const to = Math.min(view.x(until), view.right);
     if (to <= from) continue;
-    paint.globalAlpha = 0.75;
     paint.fillStyle = colours.line;
     paint.fillRect(from, 0, to - from, bottom);
-    paint.globalAlpha = 1;
-    if (to - from > 60) text('not seen', (from + to) / 2, bottom / 2, colours.soft, '600 12px system-ui, sans-serif', 'center');
+    if (to - from > 60) text('not seen', (from + to) / 2, bottom - 12, colours.soft, '600 12px system-ui, sans-serif', 'center');
   }
 }
 
@@ -703,13 +716,13 @@ function verdict() {
   if (document.documentElement.dataset.connection !== 'live') return ['down', 'No news from the observer', 'Answers stream on without it; this page comes back by itself.'];
   if (now.frozen) {
     const many = now.frozen > 2 || now.frozen * 4 > now.decoding;
-    return [many ? 'frozen' : 'recent', `${count(now.frozen)} of ${plural(now.decoding, 'stream')} frozen for ${duration(now.silence)}`, ongoingWords()];
+    return [many ? 'frozen' : 'recent', `${count(now.frozen)} of ${plural(now.decoding, 'stream')} frozen for ${duration(now.silence + Math.max(0, present() - now.t) / 1000)}`, ongoingWords()];
   }
   const last = latestFreeze();
   const ago = last ? now.t / 1000 - (last.started_at + last.duration_seconds) : Infinity;
   if (ago < 15) {
     const when = ago < 1.5 ? 'just now' : `${Math.round(ago)} s ago`;
-    return ['recent', `${plural(last.victims, 'stream')} froze for ${duration(last.worst_gap_seconds)}, ${when}`, blameWords(last)];
+    return ['recent', `${plural(last.victims, 'stream')} froze for up to ${duration(last.worst_gap_seconds)}, ${when}`, blameWords(last)];
   }
   if (!figures.ready) return ['down', figures.reason.startsWith('draining') ? 'Draining' : 'Not serving', `${sentence(figures.reason)} ${stillWords()}`];
   if (now.decoding) {
@@ -735,8 +748,12 @@ function ongoingWords() {
 function blameWords(incident) {
   if (incident.cause !== 'prefill' || !incident.culprit_count) return sentence(CAUSES[incident.cause] ?? incident.cause);
   const first = incident.culprits[0];
-  if (incident.culprit_count === 1 || first.share > 0.9) return `A prompt of ${count(first.prompt_tokens)} tokens was being read: ${first.request_id || 'a request without an id'}.`;
-  return `${count(incident.culprit_count)} prompts of ${count(incident.culprit_tokens)} tokens in all were being read; most of it ${first.request_id || 'a request without an id'}.`;
+  const were = incident.ongoing && now.frozen ? 'being read' : 'read';
+  if (incident.culprit_count === 1 || first.share > 0.9) {
+    return `Cause: a prompt of ${count(first.prompt_tokens)} tokens ${were}${first.request_id && `, ${first.request_id}`}.`;
+  }
+  const most = first.request_id && `, most of it ${first.request_id}`;
+  return `Cause: ${count(incident.culprit_count)} prompts of ${count(incident.culprit_tokens)} tokens in all ${were}${most}.`;
 }
 
 function showTable() {

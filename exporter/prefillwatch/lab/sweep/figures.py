@@ -125,6 +125,8 @@ class MixFigures(msgspec.Struct, frozen=True, kw_only=True):
     answered: int
     failed: int
     turned_away: int
+    left_out: int = 0
+    """Arrivals of a file that were not sent because the model does not take prompts of their length."""
     gaps: Spread | None
     """Gaps of the steady readers."""
     first_token: Spread | None
@@ -149,6 +151,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     start_seconds: float | None = None
     probes: tuple[ProbeFigures, ...] = ()
     mix: MixFigures | None = None
+    client_lag: Spread | None = None
+    """How late this program itself was, sampled while it measured."""
     failure: str | None = None
 
     @property

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.arrivals import Schedule
 from prefillwatch.lab.probe.experiment import Progress, run_probe
@@ -106,6 +108,8 @@ async def measure(
     mix = None
     if measurement.mix.seconds:
         schedule = measurement.schedule(target.max_model_len)
-        say(f"mix: {len(schedule.arrivals)} requests in {measurement.mix.seconds:g} s")
-        mix = await run_mix(target, schedule, measurement.mix)
+        left_out = schedule.left_out - measurement.schedule().left_out
+        too_long = f", {left_out} left out that the model does not take" if left_out else ""
+        say(f"mix: {len(schedule.arrivals)} requests in {measurement.mix.seconds:g} s{too_long}")
+        mix = msgspec.structs.replace(await run_mix(target, schedule, measurement.mix), left_out=left_out)
     return tuple(probes), mix

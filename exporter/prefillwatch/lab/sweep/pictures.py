@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _LABEL_WIDTH: Final = 32
 _BAR: Final = 0.36
+_GAPS_OF: Final = {True: "victims' gaps in the injection window", False: "readers' gaps in the mix"}
+_FIRST_TOKENS_OF: Final = {True: "long prompts", False: "mix's requests"}
 _SAME_SPOT: Final = 0.03
 #: Where a label can be, seen from its point, best first.
 _PLACES: Final = tuple(
@@ -41,8 +43,9 @@ def trade_off(outcomes: Sequence[Outcome], slo: Slo) -> str:
     if slo.gap_seconds is not None and slo.over == "window":
         each.axvline(slo.gap_seconds * 1000, color=STALL, linewidth=1.2, linestyle="--", label="promised")
         legend(each, loc="lower right")
-    each.set_xlabel("p99 of the victims' gaps in the injection window, ms")
-    each.set_ylabel("first token of long prompts, median, s")
+    probed = any(outcome.probes for outcome, _ in placed)
+    each.set_xlabel(f"p99 of the {_GAPS_OF[probed]}, ms")
+    each.set_ylabel(f"first token of the {_FIRST_TOKENS_OF[probed]}, median, s")
     each.set_xlim(left=0, right=max(found.gap for _, found in placed) * 1000 * 1.4)
     each.set_ylim(bottom=0, top=max(found.first_token for _, found in placed) * 1.3)
     figure.draw_without_rendering()  # so that it is known where things are

@@ -15,8 +15,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from prefillwatch.errors import ConfigError, PrefillwatchError
-from prefillwatch.lab.sweep.figures import MixFigures, Outcome, ProbeFigures
+from prefillwatch.lab.sweep.figures import MixFigures, Outcome, ProbeFigures, spread
 from prefillwatch.lab.sweep.grid import Setting, command_with
+from prefillwatch.lab.sweep.lag import LagWatch
 from prefillwatch.lab.sweep.measure import Bound, Say
 from prefillwatch.lab.sweep.redaction import without_secrets
 from prefillwatch.lab.sweep.server import Server, ServerError
@@ -136,9 +137,12 @@ class Sweep:
             await server.ready(self._settings.start_limit_seconds)
             took = time.monotonic() - began
             tell(f"ready after {took:.0f} s")
-            probes, mix, model = await _unless_it_dies(server, self._measured(prepared, tell))
+            async with LagWatch() as lag:
+                probes, mix, model = await _unless_it_dies(server, self._measured(prepared, tell))
         self._store.results.model = self._store.results.model or model
-        return msgspec.structs.replace(outcome, start_seconds=took, probes=probes, mix=mix)
+        return msgspec.structs.replace(
+            outcome, start_seconds=took, probes=probes, mix=mix, client_lag=spread(lag.seconds)
+        )
 
     async def _measured(
         self, prepared: UpstreamCommand, tell: Say

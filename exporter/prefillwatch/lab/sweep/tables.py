@@ -17,6 +17,8 @@ _LABEL_WIDTH: Final = 30
 _PERCENT: Final = f"{TOLERANCE * 100:.0f} %"
 ON_FRONT: Final = "* "
 _OFF_FRONT: Final = "  "
+_GAPS_OF: Final = {True: "of the victims, in the injection window", False: "of the mix's readers"}
+_FIRST_TOKENS_OF: Final = {True: "median of the long prompts", False: "median of the mix's requests"}
 _SIZES: Final = PromptBuckets().labels
 
 
@@ -54,17 +56,25 @@ Named = Sequence[tuple[str, Outcome]]
 
 def _trade_off(named: Named) -> Table:
     rows = []
+    probed = any(outcome.probes for _, outcome in named)
     for label, outcome in named:
-        found, probe, mix = goals(outcome), outcome.heaviest, outcome.mix
-        shares = (stalled(probe.stalls) if probe else UNKNOWN, stalled(mix.stalls) if mix else UNKNOWN)
+        found, mix = goals(outcome), outcome.mix
         times = (duration(found.gap), duration(found.first_token), rate(found.rate)) if found else (UNKNOWN,) * 3
-        rows.append((label, *times, *shares))
+        shares = [stalled(outcome.heaviest.stalls if outcome.heaviest else None)] if probed else []
+        rows.append((label, *times, *shares, stalled(mix.stalls if mix else None)))
     return Table(
         "The trade-off",
-        ("  setting", "p99 of gaps", "first token", "tokens/s", "stalled, probe", "stalled, mix"),
+        (
+            "  setting",
+            "p99 of gaps",
+            "first token",
+            "tokens/s",
+            *(["stalled, probe"] if probed else []),
+            "stalled, mix",
+        ),
         tuple(rows),
         f"* on the Pareto front: no setting is as good in the first three columns and better in one ({_PERCENT} count "
-        "as equal). p99 of gaps: of the victims, in the injection window. First token: median of the long prompts. "
+        f"as equal). p99 of gaps: {_GAPS_OF[probed]}. First token: {_FIRST_TOKENS_OF[probed]}. "
         "tokens/s: generated in the mix. Stalled: stall seconds per second of decoding.",
     )
 

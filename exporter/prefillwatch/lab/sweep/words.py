@@ -19,6 +19,8 @@ from prefillwatch.lab.sweep.quantities import bounds, named, rate
 _ALIKE: Final = 1.2
 #: By so much p99s must contradict each other before the contradiction is worth a sentence.
 _CONTRADICTING: Final = 1.1
+#: From this share of the gaps' p99 on our own lateness is worth a word.
+_LAG_SHARE: Final = 0.2
 #: The smallest number of samples whose largest bounds a p99 from above.
 FEWEST_TO_BOUND: Final = next(n for n in itertools.count(1) if p99_ranks_from_top(n)[1])
 
@@ -148,7 +150,7 @@ def _met(choice: Choice, slo: Slo) -> str:
     if slo.gap_seconds is not None and gaps is not None:
         has.append(f"p99 of gaps {duration(gaps.p99_seconds)}, 95 % interval {bounds(gaps)}")
     if slo.first_token_seconds is not None and first is not None:
-        has.append(f"p99 of first tokens {duration(first.p99_seconds)} of {first.samples}")
+        has.append(f"p99 of {first.samples} first tokens {duration(first.p99_seconds)}")
     measured = "; ".join(has)
     if not choice.met:
         return f"no setting keeps that. The nearest is {name} ({measured})."
@@ -223,9 +225,20 @@ def on_trouble(outcomes: Iterable[Outcome]) -> list[str]:
                 f"{name}, mix: {mix.failed} of {mix.requests} requests failed ({'; '.join(mix.failures) or 'none'}), "
                 f"{mix.turned_away} more were not sent because too many ran."
             )
+        if mix is not None and mix.left_out:
+            found.append(f"{name}, mix: {mix.left_out} arrivals were left out, too long for the model.")
+        found += _on_lag(name, outcome)
         if outcome.failure is None and goals(outcome) is None:
             found.append(f"{name} has no place on the chart: no victim or no prompt got tokens.")
     return found
+
+
+def _on_lag(name: str, outcome: Outcome) -> list[str]:
+    lag, own = outcome.client_lag, goals(outcome)
+    if lag is None or own is None or lag.p99_seconds < _LAG_SHARE * own.gap:
+        return []
+    late = f"late by {duration(lag.p99_seconds)} in the p99 and {duration(lag.max_seconds)} at most"
+    return [f"{name}: this program itself was {late}; gaps are in part its own. Measure where there is less to do."]
 
 
 def _listed(labels: Iterable[str]) -> str:

@@ -32,6 +32,7 @@ class FileSink:
         except OSError as error:
             self._fail(error)
             return
+        log.info("recording to %s", self.path)
         self.put(opening)
         self._thread = threading.Thread(target=self._write, name="recording", daemon=True)
         self._thread.start()

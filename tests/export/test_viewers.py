@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from prefillwatch.export.viewers import MOST_CONNECTIONS, MOST_KEPT, MOST_LOST, MOST_VIEWERS, Viewer, Viewers
+import pytest
+
+from prefillwatch.export import viewers as viewers_module
+from prefillwatch.export.viewers import IDLE, MOST_CONNECTIONS, MOST_KEPT, MOST_LOST, MOST_VIEWERS, Viewer, Viewers
 
 
 class Hall:
@@ -85,6 +88,19 @@ def test_one_that_stopped_reading_gives_its_place_away_and_is_told_the_end_when_
         assert await stuck.next() is None
         hall.viewers.leave(stuck)
         assert hall.asked == ["begin", "end"]
+
+    run(go())
+
+
+def test_without_news_a_viewer_is_told_so_and_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(viewers_module, "IDLE_S", 0.01)
+
+    async def go() -> None:
+        hall = Hall()
+        viewer = hall.join()
+        assert await take(viewer, 3) == [b"hello 1", IDLE, IDLE]
+        hall.viewers.send(b"news")
+        assert await viewer.next() == b"news"
 
     run(go())
 

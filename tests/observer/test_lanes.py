@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.observer.script import Observed, Relay, chunk, ns
 
-from prefillwatch.observer.lanes import Lanes
+from prefillwatch.observer.lanes import MOST_TICKS, Lanes
 
 
 class Few:
@@ -81,3 +81,13 @@ def test_ticks_of_streams_without_a_lane_are_not_kept() -> None:
     few = Few(5)
     assert len(few.lanes.drain_ticks()) == 2
     assert few.lanes.drain_ticks() == []
+
+
+def test_of_more_ticks_than_anybody_could_see_the_latest_are_kept() -> None:
+    few = Few(1)
+    few.lanes.drain_ticks()
+    slot, batch = few.slot("reader-0"), MOST_TICKS // 2
+    for begin in range(0, 3 * batch, batch):
+        few.lanes.take([slot] * batch, [ns(at) for at in range(begin, begin + batch)], [1] * batch)
+    ((_, first, *steps),) = few.lanes.drain_ticks()
+    assert (first, 1 + len(steps)) == (2 * batch, batch)

@@ -19,6 +19,10 @@ MOST_CONNECTIONS: Final = 48
 MOST_KEPT: Final = 8
 #: Messages in a row that a viewer has lost when it is given up: half a minute or so.
 MOST_LOST: Final = 200
+#: After so long without news a viewer is told that there is none: the connection lives, such as behind a recording that
+#: has been played to its end.
+IDLE_S: Final = 2.0
+IDLE: Final = b"event: idle\ndata: {}\n\n"
 
 
 class Viewer:
@@ -48,7 +52,10 @@ class Viewer:
 
     async def next(self) -> bytes | None:
         """The next bytes for this viewer; None when there will be no more."""
-        await self._news.wait()
+        try:
+            await asyncio.wait_for(self._news.wait(), IDLE_S)
+        except asyncio.TimeoutError:
+            return IDLE
         if self.over:
             return None
         if self._lost:

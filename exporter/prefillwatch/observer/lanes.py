@@ -21,6 +21,9 @@ MOST_LANES: Final = 500
 #: So many token events in one read had been held back somewhere, or the server makes several at a time.
 BURST: Final = 4
 _MOST_BURSTS: Final = 200
+#: Ticks kept for the next frame: a second and more of the most that is to be expected. Only a recording that is played
+#: very fast has more, and nobody could see them.
+MOST_TICKS: Final = 50_000
 _MS: Final = 1_000_000
 
 
@@ -48,6 +51,7 @@ class Lanes:
         self.all: dict[int, Lane] = {}  # by slot
         self.new: list[Lane] = []
         self.gone: list[int] = []
+        self._kept = 0
         self._bursts: list[list[int]] = []
         self._parting: list[Lane] = []  # gone, with ticks that were not told yet
 
@@ -59,6 +63,7 @@ class Lanes:
         slot, ms = np.array(slots, np.int64), (np.array(times_ns, np.int64) - self._base_ns) // _MS
         if max(events) >= BURST:
             self._note_bursts(slots, ms.tolist(), events)
+        self._keep(len(slots))
         order = np.lexsort((ms, slot))
         slot, ms = slot[order], ms[order]
         begins = np.flatnonzero(np.append(True, slot[1:] != slot[:-1])).tolist()
@@ -67,6 +72,11 @@ class Lanes:
             lane = self._lane(own)
             if lane is not None:
                 lane.ticks += times[begin:end]
+
+    def _keep(self, more: int) -> None:
+        if self._kept + more > MOST_TICKS:
+            self.drain_ticks()
+        self._kept += more
 
     def _note_bursts(self, slots: list[int], times: list[int], events: list[int]) -> None:
         for slot, at, count in zip(slots, times, events, strict=True):
@@ -131,6 +141,7 @@ class Lanes:
                 told.append([lane.number, ticks[0], *(b - a for a, b in itertools.pairwise(ticks))])
                 lane.ticks = []
         self._parting.clear()
+        self._kept = 0
         return told
 
     def drain_bursts(self) -> list[list[int]]:

@@ -298,7 +298,11 @@ function connect() {
     connection('live', 'live');
     hear(hello);
   });
-  on('frame', take);
+  on('frame', (frame) => {
+    if ($('connection').textContent !== 'live') connection('live', 'live');
+    take(frame);
+  });
+  on('idle', () => connection('live', 'nothing new')); // a recording that has ended, most likely
   on('figures', showFigures);
   on('incidents', showIncidents);
   source.onerror = lost;

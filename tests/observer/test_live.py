@@ -309,9 +309,8 @@ def test_a_size_that_usage_tells_later_is_told_too() -> None:
     watched.relay.data(610, stream, usage(901, 1))
     watched.relay.end(611, stream)
     watched.until(1200)
-    sizes = [(prefill[0], prefill[3], prefill[4]) for prefill in watched.told("prefills")]
-    assert sizes[-1] == (1, 901, True)
-    assert len(sizes) == 2
+    assert [prefill[4] for prefill in watched.told("prefills")] == [False]
+    assert watched.told("sizes") == [[1, 901]]
 
 
 def test_a_prompt_whose_client_leaves_is_over_without_a_first_token() -> None:
@@ -344,7 +343,7 @@ def test_viewers_time_goes_on_over_a_time_without_viewers() -> None:
     watched.until(5000)
     again = watched.look()
     assert (first["t"], again["t"]) == (0, 5000)
-    assert again["instance"] == first["instance"]
+    assert again["instance"] != first["instance"]  # the numbers of lanes begin anew
     assert abs(again["unix"] - first["unix"]) < 1.0
 
 

@@ -6,11 +6,14 @@ all viewers. Times are whole milliseconds since ``unix`` of the hello. While nob
 
     hello      instance, version, rate, t, unix, rule, target, most_lanes, now, lanes, prefills, in_service, stalls,
                figures, incidents
-    frame      t, now, ticks, in_service, and what is not empty of: lanes, gone, bursts, prefills, prefills_over, stalls
+    frame      t, now, ticks, in_service, and what is not empty of: lanes, gone, bursts, prefills, prefills_over, sizes,
+               stalls
     lanes      [lane, request id, choice, model, prompt tokens, first token, last token]
     ticks      [lane, moment, milliseconds to the next, to the next …]
     bursts     [lane, moment, token events that came in one read]
     prefills   [number, request id, model, prompt tokens, exact, since, streaming]
+    prefills_over  [number, until, had a first token]
+    sizes      [number of a prefill that is over, prompt tokens]
     stalls     [number, lane, since, until (0: lasts, -1: was none after all), cause]
     now        [decoding streams, requests in prefill, frozen streams, longest silence, clear step]
 """
@@ -64,7 +67,7 @@ class LiveFeed:
         self._read_figures = figures
         self._read_incidents = incidents
         self._wall_offset = wall_offset
-        self._instance = f"{time.time_ns():x}"
+        self._instance = ""
         self._base_ns = 0
         self._view: _View | None = None
 
@@ -73,8 +76,9 @@ class LiveFeed:
         return self._view is not None
 
     def open(self) -> None:
-        """Somebody looks."""
+        """Somebody looks. Lanes, prefills and stalls are numbered anew."""
         now_ns = self._clock()
+        self._instance = f"{time.time_ns():x}"
         self._base_ns = self._base_ns or now_ns
         self._view = _View(self._ledger, self._names, self._base_ns)
         self._ledger.onlooker = self._view.lanes.take
@@ -159,13 +163,14 @@ class _View:
         stalls = self._stalls_now()
         lanes.stalled(stall.slot for stall in stalls)
         in_service = {rid for rid, _ in ledger.timeline.in_service_now()}
-        begun, over = self._prefills.now(requests, in_service, now_ns)
+        begun, over, sized = self._prefills.now(requests, in_service, now_ns)
         told: dict[str, Any] = {
             "lanes": [self._describe(lane) for lane in lanes.drain_new()],
             "gone": lanes.drain_gone(),
             "bursts": lanes.drain_bursts(),
             "prefills": begun,
             "prefills_over": over,
+            "sizes": sized,
             "stalls": self._changed(stalls),
         }
         self._now = self._count_now(sum(len(each.slots) for each in requests))

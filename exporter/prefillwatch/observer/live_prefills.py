@@ -36,14 +36,15 @@ class Prefills:
 
     def now(
         self, requests: Sequence[Request], in_service: set[Any], now_ns: int
-    ) -> tuple[list[list[Any]], list[list[Any]]]:
-        """Descriptions of those that are new or whose size is known better, and [number, until, had a first token] of
-        those that are over."""
+    ) -> tuple[list[list[Any]], list[list[Any]], list[list[int]]]:
+        """Descriptions of those that are new or whose size is known better; [number, until, had a first token] of those
+        that are over; [number, size] of those that were over before it was known."""
         waiting = [each for each in requests if each.in_prefill]
         self.count = len(waiting)
         quick = [each for each in requests if each.first_ns > self._since_ns and each.sent_ns > self._since_ns]
         self._begin((*waiting, *quick))
-        changed = self._changed(self._waiting) + self._changed(self._answered)
+        changed = [self._describe(*each) for each in self._changed(self._waiting)]
+        sized = [[told.number, told.tokens] for _, told in self._changed(self._answered)]
         over = self._over(set(waiting), now_ns)
         self._forget_answered(set(requests))
         self._since_ns = now_ns
@@ -51,7 +52,7 @@ class Prefills:
         if waiting and not self.in_service and not any(each.slots for each in requests):
             # Without a stream to show the engine's steps nobody knows; but it works on something.
             self.in_service = [told.number for told in list(self._waiting.values())[:1]]
-        return changed, over
+        return changed, over, sized
 
     def all(self) -> list[list[Any]]:
         return [self._describe(request, told) for request, told in self._waiting.items()]
@@ -70,12 +71,10 @@ class Prefills:
                 self._answered[request] = told
         return over
 
-    def _changed(self, requests: dict[Request, _Told]) -> list[list[Any]]:
-        changed = []
-        for request, told in requests.items():
-            if request.prompt_tokens != told.tokens:
-                told.tokens = request.prompt_tokens
-                changed.append(self._describe(request, told))
+    def _changed(self, requests: dict[Request, _Told]) -> list[tuple[Request, _Told]]:
+        changed = [(request, told) for request, told in requests.items() if request.prompt_tokens != told.tokens]
+        for request, told in changed:
+            told.tokens = request.prompt_tokens
         return changed
 
     def _forget_answered(self, requests: set[Request]) -> None:

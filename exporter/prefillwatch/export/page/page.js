@@ -143,6 +143,10 @@ function take(frame) {
   frame.gone?.forEach(part);
   frame.prefills?.forEach(addPrefill);
   frame.prefills_over?.forEach(overPrefill);
+  for (const [number, tokens] of frame.sizes ?? []) {
+    const known = pastPrefills.find((each) => each.number === number);
+    if (known) Object.assign(known, { tokens, exact: true });
+  }
   frame.stalls?.forEach(addStall);
   serve(frame.in_service, t);
   setNow(frame.now, t);
@@ -209,7 +213,7 @@ function dropStall(number) {
 }
 
 function addPrefill([number, id, model, tokens, exact, since, streaming]) {
-  const known = prefills.get(number) ?? pastPrefills.find((each) => each.number === number);
+  const known = prefills.get(number);
   if (known) Object.assign(known, { tokens, exact });
   else prefills.set(number, { number, id, model, tokens, exact, since: base + since, until: 0, streaming, served: [], row: -1 });
 }

@@ -1,0 +1,187 @@
+"""Troubles told by their names: what the alerts say of servers that are crowded, paused, dead or gone.
+
+One real Prometheus scrapes them all at once, and a real Alertmanager gets what it finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from tests.e2e.processes import CHAT, Sidecar, Sim
+from tests.e2e.prometheus_stack import NEWEST, PATIENCE_S, Stack, fetch, free_port, stack, wait_until
+from tests.e2e.traffic import readers
+
+from prefillwatch.lab.load import Kind
+
+SCALE = 1 / 15
+PAUSE_S = 3.0
+DUE_S = 90.0
+#: A document takes the simulated engine 1.3 s, so these come a little faster than they can be read; questions of a few
+#: words come in between, and stand in line.
+DOCUMENT = Kind("document", (9000, 11000), (5, 10), per_second=0.8)
+QUESTION = Kind("question", (30, 60), (10, 20), per_second=2.0)
+#: From these the cost of a prompt token is learned: who knows it does not put a pause down to a short prompt.
+QUICK_CHAT = Kind("chat", (150, 400), (10, 20), per_second=3.0)
+#: vLLM's own budget, which the simulated server has as well.
+USUAL_BUDGET = 2048
+
+
+@dataclass
+class Troubles:
+    watch: Stack
+    instances: dict[str, str]
+
+    def alert(self, name: str, place: str = "") -> dict[str, Any]:
+        """As Alertmanager got it, which another alert may keep from being delivered; waits for it. One about the whole
+        fleet has no place."""
+        of_place = [f'instance="{self.instances[place]}"'] if place else []
+        found: list[dict[str, Any]] = []
+
+        def has_come() -> bool:
+            found[:] = received(self.watch, f'alertname="{name}"', *of_place)
+            return bool(found)
+
+        wait_until(has_come, lambda: f"no {name}: {sorted(self.watch.alert_states(120))}", patience_s=DUE_S)
+        return found[0]
+
+
+def received(watch: Stack, *filters: str) -> list[dict[str, Any]]:
+    answer = httpx.get(f"{watch.manager}/api/v2/alerts", params={"filter": list(filters)}, timeout=PATIENCE_S)
+    alerts: list[dict[str, Any]] = answer.raise_for_status().json()
+    return alerts
+
+
+@pytest.fixture(scope="module")
+def troubles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubles]:
+    with contextlib.ExitStack() as stopped:
+        places = {}
+        for name in ("crowded", "paused", "dead"):
+            sim = Sim("--max-num-batched-tokens", str(USUAL_BUDGET), "--max-model-len", "65536")
+            stopped.callback(sim.kill)
+            places[name] = sim, Sidecar("serve", "--upstream", sim.url)
+            stopped.callback(places[name][1].kill)
+        instances = {name: sidecar.admin.removeprefix("http://") for name, (_, sidecar) in places.items()}
+        instances["gone"] = f"127.0.0.1:{free_port()}"
+        targets = {"prefillwatch": list(instances.values()), "vllm": []}
+        watch = stopped.enter_context(stack(fetch(NEWEST), tmp_path_factory.mktemp("troubles"), targets, SCALE))
+        places["dead"][0].kill()
+        stopped.enter_context(readers(places["crowded"][1].url, 3, DOCUMENT, QUESTION))
+        stopped.enter_context(readers(places["paused"][1].url, 3, QUICK_CHAT))
+        stopped.enter_context(_pausing(*places["paused"]))
+        yield Troubles(watch, instances)
+
+
+@contextlib.contextmanager
+def _pausing(sim: Sim, sidecar: Sidecar) -> Iterator[None]:
+    """Stops the engine now and then, each time with a question in prefill that is far too short to explain it."""
+    enough = threading.Event()
+
+    def pause() -> None:
+        enough.wait(4.0)  # until the cost of a token is known
+        while not enough.wait(2.0):
+            with _asking(sidecar.url, words=250):
+                time.sleep(0.03)
+                sim.send(signal.SIGSTOP)
+                time.sleep(PAUSE_S)
+                sim.send(signal.SIGCONT)
+
+    thread = threading.Thread(target=pause, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join(PATIENCE_S)
+
+
+@contextlib.contextmanager
+def _asking(url: str, words: int) -> Iterator[None]:
+    """A request that is on its way when the block begins, and whose answer is waited for at the end."""
+    address = urlsplit(url)
+    messages = [{"role": "user", "content": "word " * words}]
+    body = json.dumps({"model": "sim-4b", "stream": True, "max_tokens": 5, "messages": messages}).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((address.hostname, address.port), timeout=PATIENCE_S) as connection:
+        connection.sendall(head.encode() + body)
+        yield
+        while connection.recv(65536):
+            pass
+
+
+def test_interference_names_the_sizes_to_blame_and_the_budget_that_would_help(troubles: Troubles) -> None:
+    text = troubles.alert("PrefillInterference", "crowded")["annotations"]["description"]
+    (lost,) = re.findall(r"lost ([\d.]+)% of their decoding time", text)
+    assert 5 < float(lost) <= 100
+    assert re.search(r"size of the prompt to blame: 8k-32k tokens \(\d+ s\)", text)
+    (budget,) = re.findall(r"Advice: --max-num-batched-tokens (\d+) keeps gaps under their target\.", text)
+    assert USUAL_BUDGET / 10 < int(budget) < USUAL_BUDGET
+
+
+def test_questions_that_stand_behind_documents_are_told(troubles: Troubles) -> None:
+    alert = troubles.alert("PrefillHeadOfLine", "crowded")
+    assert alert["labels"]["model"] == "sim-4b"
+    (tokens,) = re.findall(r"In prefill now: (\d+) prompt tokens", alert["annotations"]["description"])
+    assert int(tokens) > DOCUMENT.prompt_tokens[0]
+
+
+def test_a_pause_of_the_engine_is_told_from_prefill(troubles: Troubles) -> None:
+    alert = troubles.alert("NotPrefillEnginePause", "paused")
+    assert "Step budgets do not help" in alert["annotations"]["description"]
+    assert not any(
+        (name, instance) == ("PrefillInterference", troubles.instances["paused"])
+        for name, _, instance in troubles.watch.alert_states(120)
+    )
+
+
+def test_promises_of_the_fleet_that_are_not_kept(troubles: Troubles) -> None:
+    assert troubles.alert("ITLBudgetBurn")["labels"]["severity"] == "critical"
+    late = troubles.alert("TTFTHigh")
+    assert late["labels"]["model"] == "sim-4b"
+    assert "promised are" in late["annotations"]["description"]
+
+
+@pytest.mark.parametrize(("name", "place"), [("UpstreamDown", "dead"), ("ExporterDown", "gone")])
+def test_what_does_not_answer_is_paged(troubles: Troubles, name: str, place: str) -> None:
+    troubles.alert(name, place)
+    wait_until(lambda: troubles.watch.webhook.alerts(name, "firing"), troubles.watch.log)
+    (first, *_) = troubles.watch.webhook.alerts(name, "firing")
+    assert first["path"] == "/pager"
+
+
+#: What fires together on a replica, and which of it is not told because the other says it already.
+TOLD_ALREADY = [
+    ({"alertname": "ExporterDown", "reason": "scrape_failed"}, {"alertname": "StreamFreeze"}),
+    ({"alertname": "UpstreamDown"}, {"alertname": "StreamFreeze"}),
+    ({"alertname": "ITLBudgetBurn", "severity": "critical"}, {"alertname": "ITLBudgetBurn", "severity": "warning"}),
+    ({"alertname": "StreamFreeze"}, {"alertname": "FirstTokenStuck"}),
+    ({"alertname": "PrefillHeadOfLine"}, {"alertname": "QueueSaturation"}),
+    ({"alertname": "PreemptionStorm"}, {"alertname": "KVCacheNearlyFull"}),
+    ({"alertname": "MeasurementUnreliable"}, {"alertname": "PrefillInterference"}),
+]
+
+
+def test_what_is_told_already_is_not_told_again(troubles: Troubles) -> None:
+    """By the shipped inhibition rules; on another replica, or of another model, it is told all the same."""
+    posted = []
+    for number, (source, target) in enumerate(TOLD_ALREADY):
+        here = {"job": "prefillwatch", "instance": f"replica-{number}", "model": f"model-{number}"}
+        elsewhere = {"job": "prefillwatch", "instance": f"other-{number}", "model": f"other-{number}"}
+        posted += [{**here, **source}, {**here, **target, "is": "known"}, {**elsewhere, **target, "is": "news"}]
+    body = [{"labels": labels} for labels in posted]
+    httpx.post(f"{troubles.watch.manager}/api/v2/alerts", json=body, timeout=PATIENCE_S).raise_for_status()
+    status = {kind: received(troubles.watch, f'is="{kind}"') for kind in ("known", "news")}
+    assert [len(alerts) for alerts in status.values()] == [len(TOLD_ALREADY)] * 2
+    assert [alert["labels"] for alert in status["known"] if not alert["status"]["inhibitedBy"]] == []
+    assert [alert["labels"] for alert in status["news"] if alert["status"]["inhibitedBy"]] == []

@@ -69,7 +69,7 @@ def test_ends_on_a_signal_while_its_pages_are_up() -> None:
 
     def say(line: str) -> None:
         said.append(line)
-        if "live page" in line:
+        if line.strip().startswith("live page"):
             url = line.split()[-1]
             with urllib.request.urlopen(url, timeout=10) as page:
                 assert page.status == 200

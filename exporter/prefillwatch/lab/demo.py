@@ -141,6 +141,7 @@ def _introduce(settings: DemoSettings, place: _Place, say: Callable[[str], None]
         ("live page", f"http://{place.admin}/"),
         ("metrics", f"http://{place.admin}/metrics"),
         ("state", f"http://{place.admin}/api/state"),
+        ("in words", f"prefillwatch doctor {place.admin}"),
         ("chat here", f"http://{place.listen}/v1/chat/completions (model {model!r})"),
         ("simulated vLLM", f"http://{place.simulator}/metrics"),
     ]

@@ -220,7 +220,7 @@ def stack(programs: Programs, folder: Path, targets: dict[str, list[str]], scale
 
 
 def _impatient(source: Source) -> Source:
-    """The shipped source, but alerts outlive their condition by two minutes at most, and none of minutes waits longer."""
+    """The shipped source, but alerts outlive their condition by two minutes at most, and TTFTHigh waits no longer."""
     holds = {alert: {**hold, "keep": "2m"} for alert, hold in source.raw["holds"].items()}
     holds["TTFTHigh"] = {**holds["TTFTHigh"], "for": "2m"}
     return Source({**source.raw, "holds": holds})

@@ -88,6 +88,11 @@ def test_an_unknown_variable_is_refused_by_the_nearest_name() -> None:
         load({}, {"PREFILLWATCH_UPSTRAEM": "http://127.0.0.1:8000"})
 
 
+def test_the_key_of_the_experiments_is_no_setting_and_no_mistake() -> None:
+    assert "api_key" not in Settings.model_fields
+    load({}, {"PREFILLWATCH_API_KEY": "sk-secret", "PREFILLWATCH_UPSTREAM": "http://x"}, None)
+
+
 @pytest.mark.parametrize(
     "name",
     [

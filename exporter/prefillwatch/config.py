@@ -41,6 +41,8 @@ from prefillwatch.settings.values import (
 
 ENV_PREFIX: Final = "PREFILLWATCH_"
 CONFIG_ENV: Final = "PREFILLWATCH_CONFIG"
+#: Read by the experiments, which have no settings: it may be in the environment of the sidecar as well.
+KEY_ENV: Final = "PREFILLWATCH_API_KEY"
 # Kubernetes sets these for a Service called "prefillwatch…"; they are not meant for us.
 _SERVICE_LINK: Final = re.compile(
     r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$"
@@ -230,7 +232,7 @@ def flag_name(key: str) -> str:
 def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
     given = {}
     for name, value in environ.items():
-        if not name.startswith(ENV_PREFIX) or name == CONFIG_ENV or _SERVICE_LINK.search(name):
+        if not name.startswith(ENV_PREFIX) or name in (CONFIG_ENV, KEY_ENV) or _SERVICE_LINK.search(name):
             continue
         key = "engine_socket" if name == SOCKET_ENV else name.removeprefix(ENV_PREFIX).lower()
         if key not in Settings.model_fields:

@@ -248,10 +248,11 @@ async def _sweep(settings: SweepSettings, measurement: Measurement, store: Store
 def _report(results: Results, slo: Slo, json_file: Path, html_file: Path | None) -> None:
     _say("")
     click.echo(report(results, slo))
+    if not results.settings:
+        return
     if html_file:
         html_file.write_text(page(results, slo))
-    pages = f", {html_file}" if html_file else ""
-    _say(f"\nwritten: {json_file}{pages}")
+    _say(f"\nwritten: {', '.join(str(file) for file in (json_file, html_file) if file)}")
 
 
 def _exit_code(results: Results, complete: bool) -> int:

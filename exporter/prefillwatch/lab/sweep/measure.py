@@ -110,6 +110,7 @@ async def measure(
         schedule = measurement.schedule(target.max_model_len)
         left_out = schedule.left_out - measurement.schedule().left_out
         too_long = f", {left_out} left out that the model does not take" if left_out else ""
-        say(f"mix: {len(schedule.arrivals)} requests in {measurement.mix.seconds:g} s{too_long}")
+        count = len(schedule.arrivals)
+        say(f"mix: {count} request{'' if count == 1 else 's'} in {measurement.mix.seconds:g} s{too_long}")
         mix = msgspec.structs.replace(await run_mix(target, schedule, measurement.mix), left_out=left_out)
     return tuple(probes), mix

@@ -83,11 +83,11 @@ class Server:
         assert self._reading is not None
         try:
             await self._stop()
+        finally:
             # Bounded: a process that left the group could keep the pipe open for ever.
             for last in (self._process.wait(), asyncio.shield(self._reading)):
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(last, _LAST_WORDS_SECONDS)
-        finally:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
 

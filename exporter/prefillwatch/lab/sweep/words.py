@@ -226,7 +226,7 @@ def on_trouble(outcomes: Iterable[Outcome]) -> list[str]:
                 f"{mix.turned_away} more were not sent because too many ran."
             )
         if mix is not None and mix.left_out:
-            found.append(f"{name}, mix: {mix.left_out} arrivals were left out, too long for the model.")
+            found.append(f"{name}, mix: arrivals left out, too long for the model: {mix.left_out}.")
         found += _on_lag(name, outcome)
         if outcome.failure is None and goals(outcome) is None:
             found.append(f"{name} has no place on the chart: no victim or no prompt got tokens.")

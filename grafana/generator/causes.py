@@ -5,8 +5,8 @@ from __future__ import annotations
 from grafana.generator import limits
 from grafana.generator.board import Section, even
 from grafana.generator.metric import in_range, increase, metric, quantile, quantile_in_range, rate
-from grafana.generator.palette import ALL, CAUSES, CLEAR, GOOD, PREFILL, QUEUE
-from grafana.generator.panels import Column, Style, answer, lines, listing, now, over_time, ranking
+from grafana.generator.palette import CAUSES, CLEAR, GOOD, PREFILL, QUEUE
+from grafana.generator.panels import Column, Style, answer, lines, listing, now, over_time
 from grafana.generator.series import (
     AT_TTFT_TARGET,
     NO_REQUESTS,
@@ -15,6 +15,7 @@ from grafana.generator.series import (
     OF_SIZES,
     WINDOW,
 )
+from grafana.generator.shared import culprits, sufferers
 
 # Seconds that answers were streaming: what stalls are a share of.
 DECODE_SECONDS = f"sum ({rate('inter_token_latency_seconds_sum')})"
@@ -48,24 +49,6 @@ def causes() -> Section:
         bars=True,
         calcs=("sum",),
     )
-    totals = ranking(
-        "Who suffers: stall seconds by cause",
-        "All the time shown, summed over streams, most first.",
-        now(f"sort_desc (sum by (cause) ({in_range('stall_seconds_total')}) > 0)", "{{cause}}"),
-        "s",
-        NO_STALLS,
-        limits.only(ALL),
-        OF_CAUSES,
-    )
-    culprits = ranking(
-        "Who causes it: stall seconds by prompt size (tokens)",
-        "All the time shown, by the prompt tokens of the request that inflicted them, most first.",
-        now(f"sort_desc (sum by (prompt_bucket) ({in_range('prefill_blame_seconds_total')}) > 0)", "{{prompt_bucket}}"),
-        "s",
-        "No prompt to blame",
-        limits.only(ALL),
-        OF_SIZES,
-    )
     incidents = lines(
         "Freezes and waits per minute",
         "Incidents: streams that stalled together (freeze), first tokens that took longer than the prompt "
@@ -82,7 +65,9 @@ def causes() -> Section:
         stacked=True,
         bars=True,
     )
-    return Section("Who causes it, and who suffers?", (even(8, share, blame), even(8, culprits, totals, incidents)))
+    return Section(
+        "Who causes it, and who suffers?", (even(8, share, blame), even(8, culprits(), sufferers(), incidents))
+    )
 
 
 def first_tokens() -> Section:

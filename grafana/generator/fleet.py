@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from grafana.generator import interference, limits, series
 from grafana.generator.board import Section, board, even, target_variables
-from grafana.generator.metric import in_range, increase, metric, quantile, quantile_in_range, rate
-from grafana.generator.palette import ALL, CLEAR, PREFILL
-from grafana.generator.panels import Column, Style, answer, lines, listing, now, over_time, ranking
+from grafana.generator.metric import SCRAPED, in_range, increase, metric, quantile, quantile_in_range, rate
+from grafana.generator.palette import ALL, BAD, CLEAR, GOOD, PREFILL
+from grafana.generator.panels import Column, Style, answer, lines, listing, now, over_time
+from grafana.generator.shared import culprits, dose_and_response, frozen_streams, silence, sufferers
 from grafana_foundation_sdk.builders import dashboard
 
 UID = "prefillwatch-fleet"
 REPLICA = "job, instance"
 WORST = 10
-DOWN = {
-    "title": "Prefill interference on ${__value.raw}",
-    "url": f"/d/{interference.UID}?var-datasource=${{datasource}}&var-job=${{__data.fields.job}}"
-    "&var-instance=${__value.raw}&var-window=${window}&${__url_time_range}",
-}
+
+
+def _down(job: str, instance: str) -> dict[str, str]:
+    """A link to the dashboard of one replica; the two are Grafana's variables that name it."""
+    return {
+        "title": f"Prefill interference on {instance}",
+        "url": f"/d/{interference.UID}?var-datasource=${{datasource}}&var-job={job}&var-instance={instance}"
+        "&var-window=${window}&${__url_time_range}",
+    }
+
+
+DOWN = _down("${__data.fields.job}", "${__value.raw}")
+DOWN_FROM_LINE = _down("${__field.labels.job}", "${__field.labels.instance}")
 
 
 def fleet() -> dashboard.Dashboard:
@@ -42,13 +51,15 @@ def _overview() -> Section:
         5,
         answer(
             "Replicas",
-            "Sidecars that report, and how many of their upstreams answer the health check.",
+            "Sidecars that report, and how many of their upstreams answer the health check. Silent: Prometheus knows "
+            "them and gets no answer; they are in no other panel here.",
             now(f"count ({metric('up')})", "report"),
             now(f"sum ({metric('up')})", "upstream up"),
+            now(f"count ({SCRAPED} == 0)", "silent"),
             unit="none",
             steps=limits.only(ALL),
             empty="None reports",
-            series={"report": Style(ALL), "upstream up": Style("green")},
+            series={"report": Style(ALL), "upstream up": Style(GOOD), "silent": Style(BAD)},
             show_names=True,
             filled=False,
         ),
@@ -61,23 +72,8 @@ def _overview() -> Section:
             empty="No streams seen",
             zero="None",
         ),
-        answer(
-            "Frozen streams now",
-            "Answers that stand still at this moment, on all replicas.",
-            now(f"sum ({metric('frozen_streams')})", "frozen"),
-            unit="none",
-            steps=limits.ANY_IS_BAD,
-            empty="No streams seen",
-            zero="None",
-        ),
-        answer(
-            "Longest silence now",
-            "The longest open gap of any streaming answer.",
-            now(f"max ({metric('open_gap_seconds')})", "silence"),
-            unit="s",
-            steps=limits.GAP,
-            empty="Nothing streams",
-        ),
+        frozen_streams(),
+        silence(),
         answer(
             "ITL p99 of the fleet",
             "Over all gaps of all replicas in the time shown, from the histogram: gaps during a prefill against "
@@ -168,6 +164,7 @@ def _who() -> Section:
             f"({metric('inter_token_latency_p99_seconds', window='$window', population='prefill')}))",
             "{{instance}}",
         ),
+        link=DOWN_FROM_LINE,
         unit="s",
         empty="No gaps during a prefill",
         log=True,
@@ -181,43 +178,15 @@ def _who() -> Section:
             f"/ (sum by ({REPLICA}) ({rate('inter_token_latency_seconds_sum')}) > 0))",
             "{{instance}}",
         ),
+        link=DOWN_FROM_LINE,
         unit="percentunit",
         empty="No stalls",
         low=0,
         calcs=("mean",),
     )
-    culprits = ranking(
-        "Who causes it: stall seconds by prompt size (tokens)",
-        "All replicas and all the time shown, by the prompt tokens of the request that inflicted them.",
-        now(f"sort_desc (sum by (prompt_bucket) ({in_range('prefill_blame_seconds_total')}) > 0)", "{{prompt_bucket}}"),
-        "s",
-        "No prompt to blame",
-        limits.only(ALL),
-        series.OF_SIZES,
+    return Section(
+        "Why?", (even(8, worst_gaps, stalled, marked=True), even(7, culprits(), sufferers(), dose_and_response()))
     )
-    causes = ranking(
-        "Who suffers: stall seconds by cause",
-        "All replicas and all the time shown, summed over streams.",
-        now(f"sort_desc (sum by (cause) ({in_range('stall_seconds_total')}) > 0)", "{{cause}}"),
-        "s",
-        "No stalls",
-        limits.only(ALL),
-        series.OF_CAUSES,
-    )
-    dose = ranking(
-        "Dose and response: ITL p99 by concurrent prompt (tokens)",
-        "All replicas and all the time shown, from the histogram, by the largest other prompt in service during "
-        "the gap.",
-        now(
-            f"sort_desc ({quantile_in_range(0.99, 'inter_token_latency_seconds', 'concurrent_prompt')} >= 0)",
-            "{{concurrent_prompt}}",
-        ),
-        "s",
-        "No gaps",
-        limits.only(ALL),
-        series.OF_SIZES,
-    )
-    return Section("Why?", (even(8, worst_gaps, stalled, marked=True), even(7, culprits, causes, dose)))
 
 
 def _load() -> Section:
@@ -238,6 +207,7 @@ def _load() -> Section:
         over_time(
             f"topk ({WORST}, sum by ({REPLICA}) ({metric('upstream_requests', state='waiting')}))", "{{instance}}"
         ),
+        link=DOWN_FROM_LINE,
         unit="none",
         empty="Upstreams do not tell",
         low=0,
@@ -249,6 +219,7 @@ def _load() -> Section:
             f"topk ({WORST}, max by ({REPLICA}) ({metric('kv_cache_usage_max_ratio', window='$window')}))",
             "{{instance}}",
         ),
+        link=DOWN_FROM_LINE,
         unit="percentunit",
         empty="Upstreams do not tell",
         low=0,
@@ -259,6 +230,7 @@ def _load() -> Section:
         f"Preemptions per minute, worst {WORST} replicas",
         "Requests thrown out of the batch for lack of KV cache and computed again later.",
         over_time(f"topk ({WORST}, 60 * sum by ({REPLICA}) ({rate('preemptions_total')}))", "{{instance}}"),
+        link=DOWN_FROM_LINE,
         unit="none",
         empty="Upstreams do not tell",
         low=0,

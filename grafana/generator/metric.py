@@ -8,6 +8,8 @@ from prefillwatch.export.table import TABLE
 _BY_NAME = {spec.name: spec for spec in TABLE}
 _HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 OUR_TARGETS = 'job=~"$job", instance=~"$instance"'
+#: Prometheus' own: 0 where a sidecar that it knows does not answer. No metric of ours can tell that.
+SCRAPED = f"up{{{OUR_TARGETS}}}"
 
 
 def metric(name: str, **matchers: str) -> str:

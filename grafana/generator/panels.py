@@ -146,11 +146,13 @@ def lines(
     bars: bool = False,
     joined: bool = False,
     calcs: Sequence[str] = ("max",),
+    usual: tuple[float, float] | None = None,
+    link: Mapping[str, str] | None = None,
 ) -> timeseries.Panel:
     """Lines, stacked areas or bars over time.
 
     ``limit`` draws its steps as dashed lines. ``joined`` is for quantiles of what happens now and then: points less
-    than JOINED_MS apart are one line.
+    than JOINED_MS apart are one line. ``usual`` is what the axis shows at least. ``link`` is followed from any point.
     """
     panel = timeseries.Panel()
     _fill(panel, title, text, queries, unit, empty)
@@ -171,6 +173,10 @@ def lines(
         panel.min(low)
     if high is not None:
         panel.max(high)
+    if usual is not None:
+        panel.axis_soft_min(usual[0]).axis_soft_max(usual[1])
+    if link is not None:
+        panel.data_links([dashboard.DashboardLink(link["title"]).url(link["url"])])
     panel.legend(_legend(calcs))
     panel.tooltip(common.VizTooltipOptions().mode(cm.TooltipDisplayMode.MULTI).sort(cm.SortOrder.DESCENDING))
     _style(panel, series)

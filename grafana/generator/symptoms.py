@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from grafana.generator import limits
 from grafana.generator.board import Section, even, split
-from grafana.generator.metric import in_range, increase, metric, quantile, quantile_in_range, rate
+from grafana.generator.metric import in_range, increase, metric, quantile, rate
 from grafana.generator.palette import ALL, BAD, CLEAR, PREFILL
-from grafana.generator.panels import Column, Style, answer, density, lines, listing, now, over_time, ranking
+from grafana.generator.panels import Column, Query, Style, answer, density, lines, listing, now, over_time
 from grafana.generator.series import (
     AT_ITL_TARGET,
     NO_GAPS,
@@ -17,35 +17,20 @@ from grafana.generator.series import (
     OF_STEPS,
     WINDOW,
 )
+from grafana.generator.shared import dose_and_response as dose_ranking
+from grafana.generator.shared import frozen_streams, silence
 
 from prefillwatch.export.table import WINDOW as WINDOWS
 
-# One scale for median, p99 and longest gap, so that one sees which of them moves; wide enough to hide nothing.
-SHORTEST_S, LONGEST_S = 0.001, 100
+# One scale for median, p99 and longest gap, so that one sees which of them moves.
+SHORTEST_S, LONGEST_S = 0.01, 10
 
 
 def frozen_now() -> Section:
     stats = even(
         5,
-        answer(
-            "Frozen streams now",
-            "Answers that stand still at this moment: their open gap already counts as a stall.",
-            now(f"sum ({metric('frozen_streams')})", "frozen"),
-            unit="none",
-            steps=limits.ANY_IS_BAD,
-            empty="No streams seen",
-            zero="None",
-        ),
-        answer(
-            "Longest silence now",
-            "How long the quietest streaming answer has been silent so far. Yellow from the promised gap "
-            f"({limits.ITL_TARGET_S * 1000:g} ms), red from the gap that is always a stall "
-            f"({limits.ALWAYS_A_STALL_S:g} s).",
-            now(f"max ({metric('open_gap_seconds')})", "silence"),
-            unit="s",
-            steps=limits.GAP,
-            empty="Nothing streams",
-        ),
+        frozen_streams(),
+        silence(),
         answer(
             "Oldest wait for a first token",
             "Age of the oldest request that has no token yet. Yellow from the promised time to first token "
@@ -74,27 +59,27 @@ def frozen_now() -> Section:
             filled=False,
         ),
         answer(
-            "Main cause of stalls",
-            "The cause with the most stall seconds in the time shown. Stall seconds are what gaps lasted beyond the "
-            "stream's usual gap, summed over streams. Unattributed means: no cause could be shown to explain them.",
-            now(f"topk (1, sum by (cause) ({in_range('stall_seconds_total')}) > 0)", "{{cause}}"),
-            unit="s",
+            "Main cause of stall time",
+            "The cause with the most stall seconds in the time shown, and its share of them. Stall seconds are what "
+            "gaps lasted beyond the stream's usual gap, summed over streams. Unattributed means: nothing "
+            "could be shown to explain them.",
+            _most_of("stall_seconds_total", "cause"),
+            unit="percentunit",
             steps=limits.only(ALL),
             empty=NO_STALLS,
-            decimals=1,
+            decimals=0,
             series=OF_CAUSES,
             show_names=True,
         ),
         answer(
-            "Worst prompt size (tokens)",
-            "Size in tokens of the prompts that inflicted the most stall seconds on others in the time shown.",
-            now(
-                f"topk (1, sum by (prompt_bucket) ({in_range('prefill_blame_seconds_total')}) > 0)", "{{prompt_bucket}}"
-            ),
-            unit="s",
+            "Prompts to blame (tokens)",
+            "Size in tokens of the prompts that inflicted the most stall seconds on others in the time shown, and "
+            "their share of all that prompts inflicted.",
+            _most_of("prefill_blame_seconds_total", "prompt_bucket"),
+            unit="percentunit",
             steps=limits.only(ALL),
             empty="No culprit",
-            decimals=1,
+            decimals=0,
             series=OF_SIZES,
             show_names=True,
         ),
@@ -137,6 +122,15 @@ def frozen_now() -> Section:
     return Section("Are users frozen now?", (stats, history))
 
 
+def _most_of(name: str, label: str) -> Query:
+    """The value of a label that has the most of a counter, and its share."""
+    total = in_range(name)
+    return now(
+        f"topk (1, sum by ({label}) ({total}) > 0) / on () group_left () sum ({total})",
+        f"{{{{{label}}}}}",
+    )
+
+
 def gaps() -> Section:
     texts = {
         "p50": ("ITL median", "The median hardly moves while prompts freeze answers: do not judge by it."),
@@ -149,8 +143,8 @@ def gaps() -> Section:
     panels = [
         lines(
             f"{title}, window $window",
-            f"{text} Worst replica. Dashed: the promised gap, {limits.ITL_TARGET_S * 1000:g} ms. The same scale "
-            "on all three.",
+            f"{text} Worst replica. Dashed: the promised gap, {limits.ITL_TARGET_S * 1000:g} ms. One scale for "
+            "all three, unless something lies beyond it.",
             over_time(
                 f"max by (population) ({metric(f'inter_token_latency_{figure}_seconds', window=WINDOW)})",
                 "{{population}}",
@@ -158,8 +152,7 @@ def gaps() -> Section:
             unit="s",
             empty=NO_GAPS,
             log=True,
-            low=SHORTEST_S,
-            high=LONGEST_S,
+            usual=(SHORTEST_S, LONGEST_S),
             limit=AT_ITL_TARGET,
             series=OF_POPULATIONS,
         )
@@ -232,19 +225,6 @@ def dose_and_response() -> Section:
         limit=AT_ITL_TARGET,
         series=OF_SIZES,
     )
-    whole = ranking(
-        "Dose and response: ITL p99 by concurrent prompt (tokens)",
-        "The same over all the time shown, longest gaps first: how much longer a gap is while a prompt of that "
-        "size is read.",
-        now(
-            f"sort_desc ({quantile_in_range(0.99, 'inter_token_latency_seconds', 'concurrent_prompt')} >= 0)",
-            "{{concurrent_prompt}}",
-        ),
-        "s",
-        NO_GAPS,
-        limits.only(ALL),
-        OF_SIZES,
-    )
     steps = lines(
         "Engine step p99 by prompt tokens in the step",
         "The engine's heartbeat as seen from the wire. Steps with more prompt tokens are slower; the step "
@@ -257,4 +237,4 @@ def dose_and_response() -> Section:
         limit=AT_ITL_TARGET,
         series=OF_STEPS,
     )
-    return Section("The longer the prompt, the longer the gap", (even(8, heat, over), even(8, whole, steps)))
+    return Section("The longer the prompt, the longer the gap", (even(8, heat, over), even(8, dose_ranking(), steps)))

@@ -5,7 +5,7 @@ and ours: only metrics and labels that the exporter has, and functions only on t
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import promql_parser
 from grafana.render.model import Frame, substituted
@@ -14,6 +14,8 @@ from prefillwatch.export.spec import PREFIX, Kind, Spec
 from prefillwatch.export.table import TABLE
 
 TARGET_LABELS = {"job", "instance"}
+#: Its own metric, which tells of sidecars that do not answer.
+OF_PROMETHEUS = "up"
 SCRAPE_LABELS = {*TARGET_LABELS, "le"}
 COUNTING = {"rate", "irate", "increase"}
 # Numbers that stand for the variables, so that one sees in the parsed expression which was written.
@@ -50,7 +52,9 @@ def _of_node(node: object, inside: str | None, instant: bool) -> Iterator[str]:
 def _of_selector(node: promql_parser.VectorSelector, inside: str | None) -> Iterator[str]:
     spec, part = _metric(node.name or "")
     if spec is None:
-        yield f"the exporter has no metric {node.name}"
+        if node.name != OF_PROMETHEUS:
+            yield f"the exporter has no metric {node.name}"
+        yield from _targets(node, TARGET_LABELS)
         return
     counts = spec.kind is Kind.COUNTER or (spec.kind is Kind.HISTOGRAM and part != "")
     if spec.kind is Kind.HISTOGRAM and not part:
@@ -59,15 +63,18 @@ def _of_selector(node: promql_parser.VectorSelector, inside: str | None) -> Iter
         yield f"{node.name} counts up, so it needs a rate or an increase"
     if not counts and inside in COUNTING:
         yield f"{node.name} is a gauge, and {inside} is for counters"
-    matchers = {matcher.name: matcher for matcher in node.matchers.matchers}
-    for label, value in CHOSEN.items():
-        if label == "model" and "model" not in spec.label_names:
-            continue
-        found = matchers.get(label)
-        if found is None or found.value != value or found.op != promql_parser.MatchOp.Re:
-            yield f'{node.name} lacks {label}=~"${label}"'
-    for label in matchers.keys() - TARGET_LABELS - set(spec.label_names):
+    yield from _targets(node, CHOSEN.keys() & (TARGET_LABELS | set(spec.label_names)))
+    for label in {matcher.name for matcher in node.matchers.matchers} - TARGET_LABELS - set(spec.label_names):
         yield f"{node.name} has no label {label}"
+
+
+def _targets(node: promql_parser.VectorSelector, labels: Collection[str]) -> Iterator[str]:
+    """What is chosen on the dashboard has to be asked for."""
+    matchers = {matcher.name: matcher for matcher in node.matchers.matchers}
+    for label in labels:
+        found = matchers.get(label)
+        if found is None or found.value != CHOSEN[label] or found.op != promql_parser.MatchOp.Re:
+            yield f'{node.name} lacks {label}=~"${label}"'
 
 
 def _of_range(node: promql_parser.MatrixSelector, inside: str | None, instant: bool) -> Iterator[str]:

@@ -82,7 +82,8 @@ def test_annotations_are_valid_queries(dashboard: dict[str, Any]) -> None:
     assert problems(marks["Freezes"]["target"]["expr"], instant=False) == []
     assert set(marks["Freezes"]["filter"]["ids"]) <= {panel["id"] for panel in dashboard["panels"]}
     # ALERTS is no metric of ours, and an alert about a deployment has no instance.
-    assert problems(marks["Alerts"]["target"]["expr"], instant=False) == ["the exporter has no metric ALERTS"]
+    excused = ["the exporter has no metric ALERTS", 'ALERTS lacks instance=~"$instance"']
+    assert problems(marks["Alerts"]["target"]["expr"], instant=False) == excused
 
 
 @of_dashboards
@@ -163,13 +164,26 @@ def test_what_is_asked_about_now_is_asked_once(panel: dict[str, Any]) -> None:
 
 @of_panels
 def test_links_lead_to_dashboards_that_exist(panel: dict[str, Any]) -> None:
-    for override in panel["fieldConfig"]["overrides"]:
-        for option in override["properties"]:
-            if option["id"] == "links":
-                for link in option["value"]:
-                    uid, _, query = link["url"].removeprefix("/d/").partition("?")
-                    known = {variable["name"] for variable in DASHBOARDS[uid]["templating"]["list"]}
-                    assert set(re.findall(r"var-(\w+)=", query)) <= known
+    for link in links_of(panel):
+        uid, _, query = link["url"].removeprefix("/d/").partition("?")
+        known = {variable["name"] for variable in DASHBOARDS[uid]["templating"]["list"]}
+        assert set(re.findall(r"var-(\w+)=", query)) <= known
+
+
+def links_of(panel: dict[str, Any]) -> list[dict[str, Any]]:
+    options = [option for override in panel["fieldConfig"]["overrides"] for option in override["properties"]]
+    of_fields = [link for option in options if option["id"] == "links" for link in option["value"]]
+    return [*of_fields, *panel["fieldConfig"]["defaults"].get("links", ())]
+
+
+@of_panels
+def test_every_replica_that_is_named_leads_to_its_own_dashboard(panel: dict[str, Any]) -> None:
+    expressions = "".join(target["expr"] for target in panel["targets"])
+    if "by (job, instance)" in expressions and panel["type"] != "stat":
+        (link,) = links_of(panel)
+        assert link["url"].startswith("/d/prefillwatch-interference?")
+        variables = re.findall(r"var-\w+=\$\{__(?:field\.labels|data\.fields|value)\.(\w+)\}", link["url"])
+        assert variables in (["job", "instance"], ["job", "raw"])
 
 
 SOUND = 'job=~"$job", instance=~"$instance"'
@@ -182,6 +196,7 @@ OF_MODEL = f'{SOUND}, model=~"$model"'
         ("sum (", "no PromQL"),
         (f"prefillwatch_up{{{SOUND}, a=~'$b'}}", "unknown variable"),
         ("prefillwatch_up", "lacks job"),
+        ('count (up{job=~"$job"} == 0)', "up lacks instance"),
         ('prefillwatch_up{job=~"$job"}', "lacks instance"),
         ('prefillwatch_up{job="$job", instance=~"$instance"}', "lacks job"),
         (f"prefillwatch_frozen_streams{{{SOUND}}}", "lacks model"),

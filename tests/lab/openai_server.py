@@ -32,6 +32,8 @@ class OpenAIServer:
     models: Any = field(default_factory=lambda: MODELS)
     models_status: int = 200
     chat_status: int = 200
+    chat: bool = True
+    """Or text completions instead."""
     known: tuple[str, ...] = ("max_tokens", "stream_options")
     answer_tokens: int = 5
     step_seconds: float = 0.002
@@ -78,19 +80,19 @@ class OpenAIServer:
             await _whole(writer, *taken)
         elif asked.path == "/v1/models":
             await _whole(writer, self.models_status, json.dumps(self.models).encode())
-        elif asked.path == "/v1/chat/completions":
+        elif asked.path == ("/v1/chat/completions" if self.chat else "/v1/completions"):
             await self._chat(asked.body, writer)
         else:
             await _whole(writer, 404, b'{"detail":"Not Found"}')
 
     async def _chat(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        unknown = sorted(set(body) - {"model", "messages", "stream"} - set(self.known))
+        unknown = sorted(set(body) - {"model", "messages" if self.chat else "prompt", "stream"} - set(self.known))
         if self.chat_status != 200 or unknown:
             error = {"error": {"message": f"Unrecognized request argument: {', '.join(unknown)}"}}
             return await _whole(writer, 400 if unknown else self.chat_status, json.dumps(error).encode())
         limit = body.get("max_tokens", body.get("max_completion_tokens", 1000))
         tokens = limit if body.get("ignore_eos") else min(limit, self.answer_tokens)
-        words = len(body["messages"][0]["content"].split())
+        words = len((body["messages"][0]["content"] if self.chat else body["prompt"]).split())
         usage = {"usage": {"prompt_tokens": 10 + 2 * words, "completion_tokens": tokens}} if self.tells_usage else {}
         if not body.get("stream"):
             return await _whole(writer, 200, json.dumps({"choices": [], **usage}).encode())
@@ -102,7 +104,8 @@ class OpenAIServer:
             if number == self.cut_after:
                 return
             await asyncio.sleep(self.step_seconds)
-            writer.write(_event({"choices": [{"index": 0, "delta": {"content": "word "}}]}))
+            delta = {"delta": {"content": "word "}} if self.chat else {"text": "word "}
+            writer.write(_event({"choices": [{"index": 0, **delta}]}))
             await writer.drain()
         if usage:
             writer.write(_event({"choices": [], **usage}))

@@ -122,6 +122,14 @@ def test_a_strict_server_is_asked_without_what_it_does_not_know() -> None:
     assert maker.target.dialect.ignore_eos
 
 
+@pytest.mark.parametrize("known", [("max_tokens", "stream_options", "ignore_eos"), ("max_tokens",)])
+def test_a_base_model_is_asked_for_completions(known: tuple[str, ...]) -> None:
+    maker, found = made(OpenAIServer(chat=False, known=known), 30)
+    assert maker.target.dialect.path == "/v1/completions"
+    assert maker.target.body("hi", 7)["prompt"] == "hi"
+    assert found == [(30, False)]
+
+
 def test_learning_stays_within_its_bound() -> None:
     server = OpenAIServer(known=("max_tokens",))
     made(server)

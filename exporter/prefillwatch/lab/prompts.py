@@ -84,8 +84,8 @@ class PromptMaker:
         return round(self._overhead) + 1
 
     async def make(self, tokens: int, blocks: Sequence[int] = ()) -> Prompt:
-        """A user message that makes a chat of `tokens` prompt tokens. Raises TargetError where the chat template alone
-        is as long.
+        """A text that makes a request of `tokens` prompt tokens. Raises TargetError where the chat template alone is as
+        long.
 
         Prompts share the text of equal `blocks` of 512 tokens at their start, as recorded traffic may have it.
         """
@@ -191,16 +191,23 @@ class PromptMaker:
         return answer.prompt_tokens
 
 
+#: Refusals after which another dialect may do: something unknown in the request, or no such endpoint.
+_TRY_ANOTHER: Final = (400, 404, 405, 422, 501)
+
+
 async def _dialect(target: Target) -> Target:
     """The target in the richest dialect that it takes. Raises TargetError where it takes none."""
+    why = ""
     for dialect in DIALECTS:
         spoken = target.speaking(dialect)
         answer = await spoken.ask(spoken.body("the time", 2), timeout_seconds=6 * PATIENCE_S)
-        why = refusal(answer)
-        if not why:
+        refused = refusal(answer)
+        if not refused:
             _check_that_it_streams(spoken, answer)
             return spoken
-        if answer.status not in (400, 422):
+        if dialect.chat or not why:
+            why = refused
+        if answer.status not in _TRY_ANOTHER:
             break
     if answer.status in (401, 403):
         why = f"HTTP {answer.status}: it wants a key; give one by --api-key-file or PREFILLWATCH_API_KEY"
@@ -210,7 +217,7 @@ async def _dialect(target: Target) -> Target:
 def _check_that_it_streams(target: Target, answer: Answer) -> None:
     if not answer.reads_ns:
         raise TargetError(
-            f"{target.url} answers a streaming chat request to {target.model!r} without a single token in a stream; "
+            f"{target.url} answers a streaming request to {target.model!r} without a single token in a stream; "
             "the experiment needs answers that stream"
         )
 
@@ -220,8 +227,8 @@ class _Counted(msgspec.Struct):
 
 
 async def _count(target: Target, text: str) -> int | None:
-    """Tokens of a chat of one user message by the server's /tokenize; None where it has none."""
-    body = {"model": target.model, "messages": [{"role": "user", "content": text}]}
+    """Tokens of a request with that text by the server's /tokenize; None where it has none."""
+    body = {"model": target.model, **target.dialect.prompt(text)}
     answer = await target.ask(body, path=TOKENIZE, timeout_seconds=PATIENCE_S)
     try:
         return msgspec.json.decode(answer.body, type=_Counted).count if answer.status == 200 else None

@@ -15,6 +15,7 @@ from prefillwatch import __version__
 from prefillwatch.errors import ConfigError, PrefillwatchError
 from prefillwatch.lab.client import CHAT, Answer, ask
 
+COMPLETIONS: Final = "/v1/completions"
 MODELS: Final = "/v1/models"
 TOKENIZE: Final = "/tokenize"
 #: Seconds that a question without a prompt may take.
@@ -34,6 +35,16 @@ class Dialect:
     limit_name: str = "max_tokens"
     usage: bool = True
     """Token counts come with a stream when asked for."""
+    chat: bool = True
+    """A base model has no chat template: its prompts go to /v1/completions as they are."""
+
+    @property
+    def path(self) -> str:
+        return CHAT if self.chat else COMPLETIONS
+
+    def prompt(self, text: str) -> dict[str, Any]:
+        """The text as a request has it, and as /tokenize counts it."""
+        return {"messages": [{"role": "user", "content": text}]} if self.chat else {"prompt": text}
 
 
 #: From the richest to the poorest; vLLM and SGLang know the first, a strict server one of the others.
@@ -42,6 +53,8 @@ DIALECTS: Final = (
     Dialect(ignore_eos=False),
     Dialect(ignore_eos=False, limit_name="max_completion_tokens"),
     Dialect(ignore_eos=False, usage=False),
+    Dialect(chat=False),
+    Dialect(chat=False, ignore_eos=False, usage=False),
 )
 
 
@@ -60,8 +73,8 @@ class Target:
     tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
 
     def body(self, text: str, max_tokens: int, *, whole: bool = False) -> dict[str, Any]:
-        """A chat request of one user message, streaming unless it shall come `whole`."""
-        body: dict[str, Any] = {"model": self.model, "messages": [{"role": "user", "content": text}]}
+        """A request for an answer to the text, streaming unless it shall come `whole`."""
+        body: dict[str, Any] = {"model": self.model, **self.dialect.prompt(text)}
         body[self.dialect.limit_name] = max_tokens
         if self.dialect.ignore_eos:
             body["ignore_eos"] = True
@@ -75,15 +88,15 @@ class Target:
         self,
         body: Mapping[str, Any] | None,
         *,
-        path: str = CHAT,
+        path: str | None = None,
         timeout_seconds: float = 600.0,
         answer: Answer | None = None,
     ) -> Answer:
-        """See `client.ask`: POST `body`, or GET where it is None."""
+        """See `client.ask`: POST `body`, or GET where it is None. Without a path it is a request for an answer."""
         return await ask(
             self.url,
             body,
-            path=path,
+            path=path or self.dialect.path,
             headers=self.headers,
             timeout_seconds=timeout_seconds,
             tls=self.tls,

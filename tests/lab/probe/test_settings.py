@@ -31,7 +31,9 @@ def test_the_shortest_time_is_that_of_warm_up_and_recovery() -> None:
 
 def test_the_bound_in_words() -> None:
     said = plan(DOSES).sentence()
-    assert said.startswith("at most 62,009 tokens (9,120 of long prompts and their answers, 48,000 of victims")
+    assert said.startswith(
+        f"at most {plan(DOSES).tokens:,} tokens (9,120 of long prompts and their answers, 48,000 of victims"
+    )
     assert said.endswith("between 48 s and 15 min")
 
 
@@ -49,7 +51,10 @@ def test_recorded_arrivals_bring_their_own_tokens_and_time() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"max_tokens": 62_008}, "may send up to 62,009 tokens, more than --max-tokens 62,008 allows"),
+        (
+            {"max_tokens": plan(DOSES).tokens - 1},
+            f"may send up to {plan(DOSES).tokens:,} tokens, more than --max-tokens",
+        ),
         ({"max_seconds": 47.0}, "takes at least 48 s, more than --max-time 47 s allows"),
     ],
 )

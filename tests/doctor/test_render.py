@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,14 @@ def test_it_fits_a_terminal(look: LookAt, scenario: str, kind: str, width: int) 
     assert "None" not in first
     assert all(len(line) <= width for line in lines)
     assert not any(" nan" in line or " inf" in line for line in lines)
+
+
+def test_flags_of_another_server_are_not_passed_off_as_its_own(look: LookAt) -> None:
+    report = examine(look("unchunked", "sidecar"))
+    foreign = replace(report, figures=replace(report.figures, engine="sglang"))
+    words = "Flags are named as vLLM has them; this server has its own."
+    assert words in list(render(foreign, "u", plain))
+    assert words not in list(render(report, "u", plain))
 
 
 def test_colours_are_the_painters_business(look: LookAt) -> None:

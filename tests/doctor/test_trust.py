@@ -20,7 +20,7 @@ TRUST = Trust(
     tap_dropped=0.0,
     lag=histogram([0.001] * 100, (0.01, 0.05, 0.1)),
     usage_told=True,
-    plugin_steps=None,
+    unparsed={},
     upstream_restarts=0.0,
 )
 CALM = Figures(
@@ -49,6 +49,7 @@ def test_a_sidecar_that_sees_everything() -> None:
         ({"kv_signal": False}, "no_kv_signal", Sort.FAULT),
         ({"tap_dropped": 50.0}, "tap_dropped", Sort.FAULT),
         ({"lag": histogram([0.001] * 90 + [0.2] * 10, (0.01, 0.05, 0.1))}, "loop_lag", Sort.FAULT),
+        ({"unparsed": {"chat": 3.0}}, "not_understood", Sort.NOTE),
         ({"usage_told": False}, "no_usage", Sort.NOTE),
         ({"upstream_restarts": 1.0}, "upstream_restarted", Sort.NOTE),
     ],

@@ -12,6 +12,7 @@ from prefillwatch.doctor.finding import Finding, Measurement, Seen, Sort
 from prefillwatch.doctor.look import Look
 from prefillwatch.doctor.measurements import measure
 from prefillwatch.doctor.readers import read
+from prefillwatch.doctor.servers import SERVERS
 
 WOULD_TELL: Final = (
     "prefillwatch in front of it does (prefillwatch serve --upstream URL); how gaps depend on prompt tokens in the "
@@ -38,6 +39,12 @@ class Report:
     def would_tell(self) -> str:
         """What would tell that which cannot be known from here; empty where nothing would tell more."""
         return "" if self.figures.is_sidecar else WOULD_TELL
+
+    @property
+    def names_foreign_flags(self) -> bool:
+        """Whether remedies name flags of vLLM although the server is another one."""
+        engine = self.figures.engine if self.figures.is_sidecar else self.figures.server
+        return engine in SERVERS and engine != "vllm" and any("--" in finding.remedy for finding in self.findings)
 
     def document(self) -> dict[str, Any]:
         """For programs."""

@@ -151,7 +151,9 @@ def _trust(span: Span) -> Trust:
         tap_dropped=span.total(table.TAP_DROPPED.name) or 0.0,
         lag=span.histogram(table.RELAY_LOOP_LAG.name),
         usage_told=_usage_told(page),
-        plugin_steps=span.total(table.ENGINE_LINK_STEPS.name) if page.total(table.ENGINE_LINKS.name) else None,
+        unparsed={
+            reason: count for reason, count in span.totals(table.UNPARSED_EVENTS.name, "reason").items() if count
+        },
         upstream_restarts=span.total(table.UPSTREAM_RESTARTS.name) or 0.0,
     )
 

@@ -35,6 +35,9 @@ def render(report: Report, url: str, paint: Paint, width: int = 100) -> Iterator
     yield "Measured" + (" since the start" if report.figures.seconds is None else "")
     for measurement in report.measurements:
         yield from _measurement(measurement, width)
+    if report.names_foreign_flags:
+        yield ""
+        yield from _wrapped("Flags are named as vLLM has them; this server has its own.", width)
     if not report.figures.is_sidecar:
         yield ""
         yield from _wrapped(f"Where this page cannot tell: {report.would_tell}.", width)

@@ -121,6 +121,14 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
             "MeasurementUnreliable",
             lagging_share=late,
         )
+    if trust.unparsed:
+        yield _note(
+            "not_understood",
+            "Some of the traffic was not understood",
+            f"It was passed on, but not counted: {wording.many(sum(trust.unparsed.values()), 'event')} "
+            f"({wording.listed(trust.unparsed)}).",
+            events=sum(trust.unparsed.values()),
+        )
     if trust.usage_told is False:
         yield _note(
             "no_usage",

@@ -44,10 +44,6 @@ class Histogram:
         counts = zip(self.counts, earlier._counts_at(self.bounds), strict=True)
         return Histogram(self.bounds, tuple(max(now - before, 0.0) for now, before in counts), self.sum - earlier.sum)
 
-    def fell_since(self, earlier: Histogram) -> bool:
-        """Whether it counts less than before: it was started anew in between."""
-        return self.count < earlier.count
-
     def quantile(self, q: float) -> Estimate | None:
         """Linear within its bucket, as `histogram_quantile` of Prometheus does it. None without samples."""
         total = math.fsum(self.counts)

@@ -22,8 +22,6 @@ COMPARABLE_S: Final = 59.0
 BETTER: Final = 0.8
 WORSE: Final = 1.25
 MORE_THROUGHPUT: Final = 1.1
-#: The share of the decoding time that stalls may take before it is more than a trifle.
-TRIFLE: Final = 0.01
 #: Culprits with a smaller share of an incident are not named.
 SHARED_BLAME: Final = 0.1
 #: Looks at the gauges that make a habit of what one look may have hit by chance.

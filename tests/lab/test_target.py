@@ -85,7 +85,9 @@ def test_a_wrong_server_is_named_with_what_to_do(server: OpenAIServer, options: 
 def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(TargetError, match=r"no answer from http://127.0.0.1:\d+ \(.+\); is the server up, and there\?"):
+    with pytest.raises(
+        TargetError, match=r"no answer from http://127.0.0.1:\d+ \(connection refused\); is the server up, and there\?"
+    ):
         asyncio.run(reach(f"http://127.0.0.1:{port}"))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import ssl
 import time
 from dataclasses import dataclass, field
@@ -105,7 +106,10 @@ def _in_words(error: OSError) -> str:
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return f"no TLS there: {error.reason or error}"
-    return error.strerror or str(error)
+    if isinstance(error, ConnectionRefusedError) or "Errno 111" in str(error):  # of several addresses all refused
+        return "connection refused"
+    known = error.errno is not None and error.errno > 0
+    return os.strerror(error.errno) if known and error.errno else error.strerror or str(error)
 
 
 def _request(host: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> bytes:

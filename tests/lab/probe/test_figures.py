@@ -89,6 +89,14 @@ def test_added_time_is_the_sum_of_all_slower_beats_per_victim() -> None:
     assert figures.work_seconds == pytest.approx(0.12)
 
 
+def test_the_work_of_a_prompt_that_was_not_taken_in_is_not_that_of_another() -> None:
+    reads = [*steady(0, 1000), 1800, 2600]
+    run = run_of(answer(-10, reads), injected=[answer(1000, [1800]), answer(1000, [])], ended_ms=2600)
+    figures = measure(run)
+    assert (figures.stalls, figures.taken_in) == (2, 1)
+    assert figures.work_seconds == pytest.approx(0.78)
+
+
 def test_a_prompt_without_a_first_token_keeps_the_window_open_to_its_end() -> None:
     refused = answer(990, [], status=400, closed_ns=1_100_000_000)
     figures = measure(run_of(answer(-10, CALM), injected=[refused]))

@@ -139,10 +139,10 @@ def test_trouble_is_named() -> None:
     run.prompt_tokens = 6000
     said = " ".join(" ".join(report(result_of(run))).split())
     assert "25 % of the long prompts' tokens came from the prefix cache" in said
-    assert "1 victims' answers ended inside an injection window" in said
-    assert "1 answers of victims failed" in said
+    assert "1 answer of victims ended inside an injection window" in said
+    assert "1 victim lost an answer to an error" in said
     assert "Prompts were up to 10 tokens longer than asked for." in said
-    assert "1 long prompts failed, the first with: HTTP 400." in said
+    assert "1 long prompt failed, the first with: HTTP 400." in said
 
 
 def test_the_page_needs_nothing_but_itself(page: str, doses: ProbeResult) -> None:

@@ -94,13 +94,14 @@ class RunFigures:
     worst_added_seconds: float
     """The longest gap in the window beyond the baseline: what a reader sees as a freeze. 0 where there is none."""
     added_seconds: float
-    """All the time by which the window's gaps went beyond the baseline, mean over the victims that streamed in it."""
+    """All the time by which the window's gaps went beyond the baseline, mean over the victims that streamed in it. Up
+    to the last first token: the work of a prompt that was not taken in whole is not known."""
     restarts: int
     """Answers of victims that ended in the window, so that the victim was silent by itself for a while."""
     silent: int
     """Victims that had used up all their tokens before the window's end."""
     failed_victims: int
-    """Answers of victims that came to a wrong end."""
+    """Victims of which an answer came to a wrong end."""
     prompts: tuple[Injected, ...]
     problem: str = ""
 
@@ -142,10 +143,10 @@ def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
         stalls_outside=sum(is_stall(gap, baselines[gap.victim], used) for gap in quiet),
         quiet_seconds=max(0.0, (run.ended_ns - run.streaming_ns) / _NS - window_seconds) if run.streaming_ns else 0.0,
         worst_added_seconds=max((_excess(gap, baselines[gap.victim]) for gap in inside), default=0.0),
-        added_seconds=_added(inside, baselines),
+        added_seconds=_added([gap for gap in inside if gap.start_ns < _last_first_token_ns(run)], baselines),
         restarts=sum(_restarts(answers, window) for answers in run.victims),
         silent=sum(_is_silent(answers, end_ns) for answers in run.victims),
-        failed_victims=sum(bool(answer.error) for answers in run.victims for answer in answers),
+        failed_victims=sum(any(answer.error for answer in answers) for answers in run.victims),
         prompts=_prompts(run),
         problem=run.problem,
     )
@@ -204,8 +205,12 @@ def _added(inside: Sequence[Gap], baselines: Sequence[float | None]) -> float:
     return max(0.0, total / len(victims)) if victims else 0.0
 
 
+def _last_first_token_ns(run: Run) -> int:
+    return max((answer.reads_ns[0] for answer in run.injected if answer.reads_ns), default=0)
+
+
 def _restarts(answers: Sequence[Answer], window: Sequence[tuple[int, int]]) -> int:
-    ends = [answer.reads_ns[-1] for answer in answers[:-1] if answer.reads_ns]
+    ends = [answer.reads_ns[-1] for answer in answers[:-1] if answer.reads_ns and not answer.error]
     return sum(start < end_ns < end for end_ns in ends for start, end in window)
 
 

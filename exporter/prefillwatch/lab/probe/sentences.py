@@ -107,28 +107,31 @@ def on_trouble(runs: Sequence[RunFigures]) -> list[str]:
     total = sum(prompt.prompt_tokens for run in runs for prompt in run.prompts)
     if cached > 0.05 * total:
         found.append(f"{share(cached, total)} of the long prompts' tokens came from the prefix cache and cost little.")
-    restarts = sum(run.restarts for run in runs)
-    if restarts:
+    if restarts := sum(run.restarts for run in runs):
         found.append(
-            f"{restarts} victims' answers ended inside an injection window; until the next one began they could not "
-            "show a stall, so stalls are undercounted."
+            f"{_counted(restarts, 'answer')} of victims ended inside an injection window; until the next began they "
+            "could not show a stall, so stalls are undercounted."
         )
-    silent = sum(run.silent for run in runs)
-    if silent:
+    if silent := sum(run.silent for run in runs):
         found.append(
-            f"{silent} victims had used up their tokens before the long prompts were taken in; allow more by "
+            f"{_counted(silent, 'victim')} had used up all tokens before the long prompts were taken in; allow more by "
             "--victim-tokens."
         )
     worst = max((p.prompt_tokens - p.asked_tokens for run in runs for p in run.prompts), key=abs, default=0)
     if worst:
         found.append(f"Prompts were up to {abs(worst):,} tokens {'longer' if worst > 0 else 'shorter'} than asked for.")
-    lost = sum(run.failed_victims for run in runs)
-    if lost:
-        found.append(f"{lost} answers of victims failed, so that there are fewer gaps than there should be.")
+    if lost := sum(run.failed_victims for run in runs):
+        found.append(
+            f"{_counted(lost, 'victim')} lost an answer to an error, so there are fewer gaps than there should be."
+        )
     failed = [prompt.error for run in runs for prompt in run.prompts if prompt.error and prompt.ttft_seconds is None]
     if failed:
-        found.append(f"{len(failed)} long prompts failed, the first with: {failed[0]}.")
+        found.append(f"{_counted(len(failed), 'long prompt')} failed, the first with: {failed[0]}.")
     return found
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 @dataclass(frozen=True, slots=True)

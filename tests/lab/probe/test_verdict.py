@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tests.lab.probe.timelines import answer, run_of, steady
 
 from prefillwatch.analysis.settings import StallRule
@@ -30,6 +32,12 @@ def test_a_long_gap_is_a_freeze() -> None:
     assert verdict.effect is Effect.FREEZES
     assert "a prompt of 6,000 tokens is 800 ms of work, 40 times the 20.0 ms" in verdict.sentence
     assert "Such prompts stall the victims: the longest gap grew by 800 ms." in verdict.sentence
+
+
+def test_where_prompts_differ_it_is_the_mean_that_is_judged() -> None:
+    run = beats(820)
+    run = dataclasses.replace(run, prompts=(run.prompts[0], dataclasses.replace(run.prompts[0], asked_tokens=100)))
+    assert "a prompt of 6,000 tokens, the mean here, is" in judged(run).sentence
 
 
 def test_the_same_work_in_slow_beats_is_sliced() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from typing import Final
 
 from prefillwatch.lab.probe import pictures, terminal
 from prefillwatch.lab.probe.result import Dose, ProbeResult
@@ -11,6 +12,9 @@ from prefillwatch.lab.probe.timeline import Run
 from prefillwatch.lab.probe.verdict import Effect
 from prefillwatch.lab.report.page import Page
 from prefillwatch.lab.report.table import duration
+
+#: Prompts in the table of first tokens.
+_MOST_ROWS: Final = 40
 
 
 def to_html(result: ProbeResult, before: Side | None = None) -> str:
@@ -83,8 +87,10 @@ def _doses(page: Page, result: ProbeResult, doses: list[Dose]) -> None:
 
 
 def _first_tokens(page: Page, dose: Dose) -> None:
-    page.heading(f"Time to first token of the {dose.prompt_tokens:,}-token prompts")
+    page.heading("Time to first token of the long prompts")
     prompts = sorted(dose.typical.prompts, key=lambda prompt: prompt.ttft_seconds or float("inf"))
+    if len(prompts) > _MOST_ROWS:
+        page.text(f"The slowest {_MOST_ROWS} of {len(prompts)}.", muted=True)
     failed = any(prompt.error for prompt in prompts)
     head = ("prompt", "tokens", "first token after", *(["error"] if failed else []))
     rows = [
@@ -96,4 +102,4 @@ def _first_tokens(page: Page, dose: Dose) -> None:
         )
         for number, prompt in enumerate(prompts, 1)
     ]
-    page.table(head, rows)
+    page.table(head, rows[-_MOST_ROWS:])

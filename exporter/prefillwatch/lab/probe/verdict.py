@@ -55,7 +55,9 @@ def judge(runs: Sequence[RunFigures], response: Response, rule: StallRule) -> Ve
     stalling = [run for run in runs if run.stalls]
     if unclear := _why_unclear(runs):
         return Verdict(Effect.UNCLEAR, unclear, ratio)
-    prompt = f"a prompt of {largest.prompt_tokens:,.0f} tokens is {duration(largest.work_seconds)} of work"
+    mixed = any(len({prompt.asked_tokens for prompt in run.prompts}) > 1 for run in runs)
+    size = f"{largest.prompt_tokens:,.0f} tokens{', the mean here,' if mixed else ''}"
+    prompt = f"a prompt of {size} is {duration(largest.work_seconds)} of work"
     beside = f"{_times(ratio)} the {duration(baseline)} that a step takes without it"
     if stalling:
         sentence = f"This model on this machine shows the effect: {prompt}, {beside}. {_stalled(response, stalling)}"

@@ -144,10 +144,10 @@ class GapBook:
         The reads may come in any order and several may be of one slot. Entries of one slot with the same time are
         parts of one read.
         """
-        slot = np.array(slots, dtype=np.int64)
-        time = np.maximum(np.array(times_ns, dtype=np.int64), self._from_ns[slot])
+        slot, time, count = (np.fromiter(column, np.int64, len(slots)) for column in (slots, times_ns, events))
+        time = np.maximum(time, self._from_ns[slot])
         order = np.lexsort((time, slot))
-        slot, time, count = slot[order], time[order], np.array(events, dtype=np.int64)[order]
+        slot, time, count = slot[order], time[order], count[order]
         slot, time, count = _merge_parts(slot, time, count)
         head = np.empty(len(slot), dtype=np.bool_)  # the first read of its slot in this batch
         head[:1] = True
@@ -254,7 +254,8 @@ class GapBook:
         if start_ns is not None:
             first_ns = self._first_ns[slot]
             own = self._open[slot] & (first_ns != _NEVER) & (np.asarray(start_ns, dtype=np.int64) >= first_ns)
-            slot, gaps = slot[own], gaps[own]
+            if not own.all():
+                slot, gaps = slot[own], gaps[own]
         self._baselines.note_slots(slot, gaps)
 
     def baseline(self, slot: int) -> float | None:

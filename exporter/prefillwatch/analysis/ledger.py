@@ -320,16 +320,22 @@ class Ledger:
         late = self.causes.witness.own_lag.touching(gaps.end_ns, _LATE_NS)
         seconds = (gaps.end_ns - gaps.start_ns) / NS
         clear = overlap.tokens == 0
-        self.book.note_clear(
-            gaps.slot[clear], seconds[clear] / gaps.events[clear], gaps.model[clear], gaps.start_ns[clear]
-        )
+        self._note_clear(gaps if clear.all() else gaps.pick(clear))
         for model, own in _each(gaps.model):
             books = self.books(model)
             self._sink.lagged(model, int(late[own].sum()))
             books.judged(seconds[own], overlap.tokens[own], now_ns)
             books.correlation.add(now_ns // NS, float(seconds[own].max()), int(overlap.tokens[own].max()))
-        self._unsettled.add(gaps.pick(overlap.provisional))
-        self._tell_gaps(gaps.pick(~overlap.provisional), overlap.tokens[~overlap.provisional])
+        final = ~overlap.provisional
+        if final.all():
+            self._tell_gaps(gaps, overlap.tokens)
+        else:
+            self._unsettled.add(gaps.pick(overlap.provisional))
+            self._tell_gaps(gaps.pick(final), overlap.tokens[final])
+
+    def _note_clear(self, gaps: Gaps) -> None:
+        seconds = (gaps.end_ns - gaps.start_ns) / NS
+        self.book.note_clear(gaps.slot, seconds / gaps.events, gaps.model, gaps.start_ns)
 
     def _settle(self) -> None:
         """Bucket of each gap that waited until the timeline was final."""
@@ -338,7 +344,9 @@ class Ledger:
             self._tell_gaps(gaps, self.timeline.in_service(gaps.start_ns, gaps.end_ns).tokens)
 
     def _tell_gaps(self, gaps: Gaps, in_service: IntArray) -> None:
-        bucket = np.where(in_service > 0, self.buckets.bucket_many(in_service), NONE)
+        bucket = np.full(len(gaps), NONE)
+        if in_service.any():
+            bucket = np.where(in_service > 0, self.buckets.bucket_many(in_service), bucket)
         seconds = (gaps.end_ns - gaps.start_ns) / NS
         for model, own in _each(gaps.model):
             for number, same in _each(bucket[own]):

@@ -80,8 +80,10 @@ def largest_during(starts_ns: IntArray, ends_ns: IntArray, steps: Columns) -> In
     A gap covers the steps that ended in it, since its reads come with a delay after the end of a step that is shorter
     than a step that matters. A gap in which no step ended lies inside one, which counts then.
     """
-    step_starts, step_ends, largest = steps
-    if not len(step_ends):
+    # Of the steps of minutes only the last few are asked for, and most often there was no prompt in them.
+    recent = int(steps[1].searchsorted(starts_ns.min(initial=np.iinfo(np.int64).max), "right"))
+    step_starts, step_ends, largest = (column[recent:] for column in steps)
+    if not largest.any():
         return np.zeros(len(starts_ns), np.int64)
     low = step_ends.searchsorted(starts_ns, "right")
     high = np.maximum(step_ends.searchsorted(ends_ns, "right"), low + 1)

@@ -98,7 +98,7 @@ class Publisher:
 
     def steps(self, model: int, prefill_tokens: IntArray, seconds: FloatArray) -> None:
         bucket = np.searchsorted(STEP_EDGES, prefill_tokens, side="left")
-        for number in np.unique(bucket).tolist():
+        for number in set(bucket.tolist()):
             self._steps.observe_many((self._model(model), STEP_BUCKETS[number]), seconds[bucket == number])
 
     def finished(self, model: int, endpoint: str, outcome: str) -> None:

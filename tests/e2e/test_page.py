@@ -213,7 +213,7 @@ def test_with_a_password_the_browser_asks_for_it_and_the_page_lives(
     sidecar: Sidecar = start(Sidecar, "serve", "--upstream", sim.url, "--admin-basic-auth-file", str(file), ready=False)
     visitor = visit(sidecar.admin, http_credentials={"username": "admin", "password": "s3cret"})
     visitor.becomes(connection="live")
-    for path in ("/", "/page.js", "/api/live"):
+    for path in ("/", "/page/page.js", "/api/live"):
         assert httpx.get(f"{sidecar.admin}{path}").status_code == 401
 
 

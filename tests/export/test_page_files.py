@@ -34,6 +34,9 @@ def text(name: str) -> str:
     return read_page_file(name).decode()
 
 
+SCRIPTS = "".join(text(name) for name in PAGE_FILES if name.endswith(".js"))
+
+
 @pytest.fixture
 def page() -> Document:
     return Document(live_page(Registry().snapshot(), ready=True).decode())
@@ -49,7 +52,7 @@ def test_no_other_host_is_named(name: str) -> None:
 
 
 def test_scripts_and_styles_are_files_of_ours(page: Document) -> None:
-    assert [script.get("src") for script in page.all("script")] == ["/page.js"]
+    assert [script.get("src") for script in page.all("script")] == ["/page/page.js"]
     assert page.all("style") == []
     for tag, attributes in page.elements:
         assert not [name for name in attributes if name.startswith("on") or name == "style"], tag
@@ -63,11 +66,18 @@ def test_text_from_elsewhere_never_becomes_markup() -> None:
 
 def test_the_script_finds_what_it_looks_for(page: Document) -> None:
     ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
-    wanted = set(re.findall(r"\$\('([\w-]+)'\)", text("page.js")))
+    wanted = set(re.findall(r"\$\('([\w-]+)'\)", SCRIPTS))
     assert len(wanted) > 15
     assert wanted <= ids
     referred = [attributes[name] for _, attributes in page.elements for name in attributes if name == "aria-labelledby"]
     assert set(referred) <= ids
+
+
+def test_scripts_import_what_others_export() -> None:
+    for name in (name for name in PAGE_FILES if name.endswith(".js")):
+        for names, source in re.findall(r"import \{ ([^}]*) \} from '\./([\w.]+)';", text(name)):
+            exported = re.findall(r"(?m)^export (?:const|let|function) ([\w$]+)", text(source))
+            assert set(names.split(", ")) <= set(exported), f"{name} from {source}"
 
 
 def test_every_name_of_a_colour_is_defined_for_light_and_dark() -> None:

@@ -79,7 +79,7 @@ def create_app(view: AdminView, credentials: Credentials = ANYBODY) -> Starlette
             Route("/api/incidents", admin.incidents),
             Route("/api/live", admin.live),
             Route("/", admin.page),
-            *(Route(f"/{name}", admin.page_file) for name in PAGE_FILES),
+            Route("/page/{name}", admin.page_file),
         ],
         middleware=[Middleware(_SecurityHeaders), Middleware(Authorization, credentials)],
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
@@ -137,7 +137,9 @@ class _Admin:
         return HTMLResponse(self._view.page())
 
     async def page_file(self, request: Request) -> Response:
-        name = request.url.path[1:]
+        name = request.path_params["name"]
+        if name not in PAGE_FILES:
+            raise HTTPException(404)
         return Response(read_page_file(name), media_type=PAGE_FILES[name])
 
 

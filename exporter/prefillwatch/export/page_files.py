@@ -1,4 +1,4 @@
-"""The live page: three files that need no build, and what browsers without scripts see in it."""
+"""The live page: files that need no build, and what browsers without scripts see in it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from prefillwatch.export.registry import Snapshot
 
 _FOLDER: Final = Path(__file__).parent / "page"
 
-#: Beside the page itself, with their types.
-PAGE_FILES: Final = {
-    "page.css": "text/css; charset=utf-8",
-    "page.js": "text/javascript; charset=utf-8",
-}
+_TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+
+#: What the page asks for, by name, with its types.
+PAGE_FILES: Final = {path.name: _TYPES[path.suffix] for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES}
 
 
 @cache

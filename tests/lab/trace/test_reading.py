@@ -89,6 +89,7 @@ def test_a_damaged_compressed_file_gives_what_came_before(tmp_path: Path) -> Non
         (b"\x1f\x8b\x08garbage that is no deflate", "damaged|cut off"),
         (b"\x28\xb5\x2f\xfdzstd", "zstd"),
     ],
+    ids=("empty", "nothing compressed", "cut off", "no deflate", "another compression"),
 )
 def test_a_file_without_a_single_event_is_an_error(tmp_path: Path, data: bytes, said: str) -> None:
     (tmp_path / "trace").write_bytes(data)

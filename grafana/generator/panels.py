@@ -110,12 +110,13 @@ def answer(
     steps: Steps,
     empty: str,
     zero: str | None = None,
+    one: str | None = None,
     decimals: int | None = None,
     series: Mapping[str, Style] | None = None,
     show_names: bool = False,
     filled: bool = True,
 ) -> stat.Panel:
-    """One figure in large letters. ``zero`` is said instead of 0, ``empty`` when there is no series."""
+    """One figure in large letters. ``zero`` and ``one`` are said instead of 0 and 1, ``empty`` without a series."""
     panel = stat.Panel()
     _fill(panel, title, text, queries, unit, empty)
     panel.thresholds(_thresholds(steps)).color_scheme(_by_threshold()).min(0)
@@ -124,7 +125,7 @@ def answer(
     panel.color_mode(cm.BigValueColorMode.BACKGROUND if filled else cm.BigValueColorMode.VALUE)
     panel.text_mode(cm.BigValueTextMode.VALUE_AND_NAME if show_names else cm.BigValueTextMode.VALUE)
     panel.orientation(cm.VizOrientation.AUTO)
-    panel.mappings(_words_for(empty, zero))
+    panel.mappings(_words_for(empty, {"0": zero, "1": one}))
     if decimals is not None:
         panel.decimals(decimals)
     _style(panel, series)
@@ -146,13 +147,12 @@ def lines(
     bars: bool = False,
     joined: bool = False,
     calcs: Sequence[str] = ("max",),
-    usual: tuple[float, float] | None = None,
     link: Mapping[str, str] | None = None,
 ) -> timeseries.Panel:
     """Lines, stacked areas or bars over time.
 
     ``limit`` draws its steps as dashed lines. ``joined`` is for quantiles of what happens now and then: points less
-    than JOINED_MS apart are one line. ``usual`` is what the axis shows at least. ``link`` is followed from any point.
+    than JOINED_MS apart are one line. ``link`` is followed from any point.
     """
     panel = timeseries.Panel()
     _fill(panel, title, text, queries, unit, empty)
@@ -173,8 +173,6 @@ def lines(
         panel.min(low)
     if high is not None:
         panel.max(high)
-    if usual is not None:
-        panel.axis_soft_min(usual[0]).axis_soft_max(usual[1])
     if link is not None:
         panel.data_links([dashboard.DashboardLink(link["title"]).url(link["url"])])
     panel.legend(_legend(calcs))
@@ -282,13 +280,15 @@ def _threshold_mode(limit: Steps | None) -> cm.GraphThresholdsStyleMode:
     return cm.GraphThresholdsStyleMode.OFF if limit is None else cm.GraphThresholdsStyleMode.DASHED
 
 
-def _words_for(empty: str, zero: str | None) -> list[dm.ValueMapping]:
+def _words_for(empty: str, words: Mapping[str, str | None]) -> list[dm.ValueMapping]:
     nothing = dm.DashboardSpecialValueMapOptions(
         match=dm.SpecialValueMatch.NULL_AND_NAN, result=dm.ValueMappingResult(text=empty, color=ALL, index=0)
     )
     found: list[dm.ValueMapping] = [dm.SpecialValueMap(options=nothing)]
-    if zero is not None:
-        found.append(dm.ValueMap(options={"0": dm.ValueMappingResult(text=zero, index=1)}))
+    said = {value: word for value, word in words.items() if word is not None}
+    if said:
+        results = {value: dm.ValueMappingResult(text=word, index=i) for i, (value, word) in enumerate(said.items(), 1)}
+        found.append(dm.ValueMap(options=results))
     return found
 
 

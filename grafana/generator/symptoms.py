@@ -22,8 +22,9 @@ from grafana.generator.shared import frozen_streams, silence
 
 from prefillwatch.export.table import WINDOW as WINDOWS
 
-# One scale for median, p99 and longest gap, so that one sees which of them moves.
-SHORTEST_S, LONGEST_S = 0.01, 10
+# One scale for median, p99 and longest gap, so that one sees which of them moves; wide enough to hide nothing. Soft
+# bounds would do as well, but Grafana does not heed them on logarithmic scales.
+SHORTEST_S, LONGEST_S = 0.001, 100
 
 
 def frozen_now() -> Section:
@@ -143,8 +144,8 @@ def gaps() -> Section:
     panels = [
         lines(
             f"{title}, window $window",
-            f"{text} Worst replica. Dashed: the promised gap, {limits.ITL_TARGET_S * 1000:g} ms. One scale for "
-            "all three, unless something lies beyond it.",
+            f"{text} Worst replica. Dashed: the promised gap, {limits.ITL_TARGET_S * 1000:g} ms. The same scale "
+            "on all three.",
             over_time(
                 f"max by (population) ({metric(f'inter_token_latency_{figure}_seconds', window=WINDOW)})",
                 "{{population}}",
@@ -152,7 +153,8 @@ def gaps() -> Section:
             unit="s",
             empty=NO_GAPS,
             log=True,
-            usual=(SHORTEST_S, LONGEST_S),
+            low=SHORTEST_S,
+            high=LONGEST_S,
             limit=AT_ITL_TARGET,
             series=OF_POPULATIONS,
         )

@@ -19,7 +19,8 @@ def trust() -> Section:
             unit="none",
             steps=limits.MUST_BE_ONE,
             empty="prefillwatch does not report",
-            zero="Down",
+            zero="No",
+            one="Yes",
         ),
         answer(
             "KV signal",
@@ -30,6 +31,7 @@ def trust() -> Section:
             steps=limits.MUST_BE_ONE,
             empty="prefillwatch does not report",
             zero="Lost",
+            one="There",
         ),
         answer(
             "Age of upstream's metrics",
@@ -51,6 +53,7 @@ def trust() -> Section:
             steps=limits.OWN_LOSS,
             empty="No traffic",
             zero="None",
+            decimals=2,
         ),
         answer(
             "Gaps that are our own fault",
@@ -65,6 +68,7 @@ def trust() -> Section:
             steps=limits.OWN_LOSS,
             empty="No gaps",
             zero="None",
+            decimals=2,
         ),
         answer(
             "Events not understood",

@@ -15,7 +15,7 @@ import {
 
 const STANDARD = ['unit', 'min', 'max', 'decimals', 'displayName', 'noValue', 'color', 'mappings'];
 const LINES = ['axisPlacement', 'drawStyle', 'fillOpacity', 'lineInterpolation', 'lineStyle', 'lineWidth', 'pointSize'];
-const MORE_LINES = ['axisSoftMax', 'axisSoftMin', 'scaleDistribution', 'showPoints', 'spanNulls', 'stacking', 'thresholdsStyle'];
+const MORE_LINES = ['scaleDistribution', 'showPoints', 'spanNulls', 'stacking', 'thresholdsStyle'];
 const CELLS = ['align', 'cellOptions', 'inspect', 'minWidth', 'width'];
 
 standardTransformersRegistry.setInit(() =>

@@ -13,8 +13,8 @@ FOLDERS = ("grafana", "alerts", "deploy")
 #: Only for those who change the dashboards, and of some size; the wheel does without as well.
 LEFT_OUT = ("grafana/render/", "grafana/screenshots/")
 # Where the alerts look for their runbooks as shipped: at the Prometheus that fires them. Its address is empty to
-# promtool, so unit tests expect only what is behind it.
-_SHIPPED_RUNBOOKS = re.compile(rb"(\{\{ \$externalURL \}\})?/user/runbooks/")
+# promtool, so unit tests expect only what is behind it. An address needs no quotes, and the generator writes none.
+_SHIPPED_RUNBOOKS = re.compile(rb"'?(?:\{\{ \$externalURL \}\})?/user/runbooks/(\w+\.md)?'?")
 
 
 def assets_root() -> Path:
@@ -69,7 +69,7 @@ def _address(text: str) -> str:
 def _content(root: Path, path: Path, runbook_base: str | None) -> bytes:
     content = (root / path).read_bytes()
     if runbook_base is not None and path.parts[0] == "alerts" and path.suffix in (".yml", ".yaml"):
-        return _SHIPPED_RUNBOOKS.sub(lambda _: runbook_base.encode(), content)
+        return _SHIPPED_RUNBOOKS.sub(lambda found: runbook_base.encode() + (found[1] or b""), content)
     return content
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.lab.trace.gpu_trace import GpuTrace, MadeStep, text_of, write
 from tests.lab.trace.profiled_server import profiled_server
 
 from prefillwatch.cli import main
+from prefillwatch.lab.trace import capture
 
 FEW = GpuTrace((*[MadeStep(22.0)] * 4, *[MadeStep(39.0, 353)] * 3, *[MadeStep(22.0)] * 5))
 
@@ -112,12 +114,13 @@ def test_capture_of_a_server_without_profiler_names_the_flag(tmp_path: Path) -> 
     assert "start vLLM with --profiler-config" in result.output
 
 
-def test_capture_out_of_time_still_reports_and_fails(tmp_path: Path) -> None:
+def test_capture_out_of_time_still_reports_and_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with profiled_server(tmp_path) as server:
+        server.on_start = lambda: monkeypatch.setattr(capture, "_now", lambda: math.inf)
         result = invoke(
             *("--capture", server.url, "--trace-dir", tmp_path, "--prompt-tokens", "300", "--victims", "1"),
-            *("--steps-before", "200", "--victim-tokens", "600", "--max-time", "500ms", "--no-warm"),
+            *("--victim-tokens", "600", "--max-time", "30s", "--no-warm"),
         )
     assert result.exit_code == 1
     assert "Heartbeat: 12 engine steps" in result.output
-    assert "the capture ended early: not done within 0.5 s (--max-time)" in result.output
+    assert "the capture ended early: not done within 30 s (--max-time)" in result.output

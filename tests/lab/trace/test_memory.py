@@ -22,7 +22,7 @@ from prefillwatch.lab.trace.reading import TraceReader
 ROOT = Path(__file__).resolve().parents[3]
 MIB = 1 << 20
 STEPS = [*[MadeStep(22.0)] * 20, *[MadeStep(39.0, 353)] * 10, *[MadeStep(22.0)] * 20]
-KERNELS = 200_000
+KERNELS = 150_000
 
 
 def padded(size: int) -> Iterator[bytes]:
@@ -57,7 +57,7 @@ def measure() -> dict[str, int]:
         analyse("made-up.json", TraceReader(pieces))
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    return {"small": after(padded(8 * MIB)), "large": after(padded(150 * MIB)), "many": after(many_kernels())}
+    return {"small": after(padded(8 * MIB)), "large": after(padded(80 * MIB)), "many": after(many_kernels())}
 
 
 def test_memory_does_not_grow_with_the_trace_and_little_with_its_kernels() -> None:

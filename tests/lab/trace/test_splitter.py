@@ -24,8 +24,7 @@ ODD = [
 def split(*pieces: bytes) -> list[object]:
     splitter = EventSplitter()
     events = [json.loads(raw) for piece in pieces for raw in splitter.feed(piece)]
-    splitter.close()
-    return events
+    return events + [json.loads(raw) for raw in splitter.finish()]
 
 
 def as_object(events: object, **before: object) -> bytes:
@@ -136,6 +135,21 @@ def test_a_huge_text_is_one_event() -> None:
     name = 'x{[\\"' * 200_000
     events = split(*_in_pieces(as_object([{"name": name}, {"a": 1}]), 50_000))
     assert events == [{"name": name}, {"a": 1}]
+
+
+def test_a_large_event_in_many_pieces_is_not_read_anew_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    monkeypatch.setattr(splitter, "_balanced_end", lambda *_: looks.append(1) or -1)
+    assert split(*_in_pieces(as_object([{"name": "x" * 2_000_000}]), 1000)) == [{"name": "x" * 2_000_000}]
+    assert len(looks) < 80
+
+
+def test_braces_that_nobody_closes_cost_no_more_than_others() -> None:
+    """Each of them could be one of many levels; only one is tried."""
+    events = [{"name": "k", "args": {"grid": [1, 2, 3], "context": at}} for at in range(3000)]
+    text = as_object(events).replace(b'"context": 5', b'"context": {,[[ 5', 1)
+    with pytest.raises(TraceError, match="cut off"):
+        split(*_in_pieces(text, 20_000))
 
 
 def _in_pieces(text: bytes, size: int) -> list[bytes]:

@@ -67,12 +67,14 @@ def test_all_annotated_steps_agree() -> None:
 
 
 def test_where_the_kernels_tell_something_else_vllm_is_believed() -> None:
-    """A draft model that chooses its own tokens after every other layer, say."""
+    """Tokens that are chosen halfway through a step as well, by a draft model, say."""
 
     def events() -> Iterator[Event]:
+        flashes = 0
         for event in GpuTrace(LAYERS_FAR_APART).events():
             yield event
-            if event["name"] == FLASH:
+            flashes += event["name"] == FLASH
+            if event["name"] == FLASH and flashes % FULL_LAYERS == FULL_LAYERS // 2:
                 yield kernel("_gumbel_sample_kernel", event["ts"] + event["dur"], 1.0)
 
     cadence = found(list(events()))
@@ -160,6 +162,17 @@ def test_a_model_without_attention_over_a_cache_is_read_by_its_linear_layers() -
     cadence = found(events)
     assert cadence.layers == 24
     assert prefills(cadence) == [step.prompt_tokens > 0 for step in ARTICLE]
+
+
+def test_a_router_that_chooses_experts_by_argmax_does_not_end_steps() -> None:
+    def events() -> Iterator[Event]:
+        for event in GpuTrace(annotated=False, chooses_tokens=False).events():
+            yield event
+            if event["name"] == FLASH:
+                yield kernel("aten::argmax", event["ts"] + event["dur"], 1.0)
+
+    cadence = found(list(events()))
+    assert (cadence.how, cadence.layers, len(cadence.steps)) == ("rhythm", FULL_LAYERS, len(ARTICLE))
 
 
 def test_kernels_without_attention_give_no_steps() -> None:

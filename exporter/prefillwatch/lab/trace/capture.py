@@ -26,6 +26,7 @@ _ANSWER: Final = 2
 #: Steps after which vLLM is to end by itself, should we no longer be there to tell it.
 _MOST_STEPS: Final = 2000
 _LOOK_EVERY_S: Final = 0.002
+_now = time.monotonic
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ async def capture(
 ) -> ClientSide:
     """Plays the scene with the profiler armed, and sees to it that it is disarmed again. `stop` ends it early.
 
-    Raises TargetError when the server refuses a request or has no profiler.
+    Raises TargetError when the server refuses a request or has no profiler, TraceError when it came to no profile.
     """
     await check_profiler(target)
     if target.max_model_len and settings.prompt_tokens + _ANSWER > target.max_model_len:
@@ -95,16 +96,23 @@ async def capture(
     maker = await PromptMaker.learn(target)
     long = await maker.make_many(2 if settings.warm else 1, settings.prompt_tokens)
     shorts = await maker.make_many(settings.victims, _VICTIM_PROMPT)
-    if settings.warm and not stop.is_set():
+    if settings.warm:
         say(f"warming up with a prompt of {long[-1].tokens:,} tokens")
-        await _whole(maker.target, long[-1], settings)
+        await _warm_up(maker.target, long[-1], settings, stop)
     return await _Scene(maker.target, settings, say, stop).play(shorts, long[0])
 
 
-async def _whole(target: Target, prompt: Prompt, settings: CaptureSettings) -> None:
-    answer = await target.ask(target.body(prompt.text, _ANSWER), timeout_seconds=settings.max_seconds)
-    if why := refusal(answer):
-        raise TargetError(f"{target.url} gives no answer to a prompt of {prompt.tokens:,} tokens ({why})")
+async def _warm_up(target: Target, prompt: Prompt, settings: CaptureSettings, stop: asyncio.Event) -> None:
+    asking = asyncio.ensure_future(target.ask(target.body(prompt.text, _ANSWER), timeout_seconds=settings.max_seconds))
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({asking, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if asking.done() and (why := refusal(asking.result())):
+            raise TargetError(f"{target.url} gives no answer to a prompt of {prompt.tokens:,} tokens ({why})")
+    finally:
+        for task in (asking, stopped):
+            task.cancel()
+        await asyncio.gather(asking, stopped, return_exceptions=True)
 
 
 class _Scene:
@@ -117,7 +125,7 @@ class _Scene:
         self._stop = stop
         self._run = _Run()
         self._problem = ""
-        self._deadline = time.monotonic() + settings.max_seconds
+        self._deadline = _now() + settings.max_seconds
 
     async def play(self, shorts: Sequence[Prompt], long: Prompt) -> ClientSide:
         tasks = [asyncio.ensure_future(self._stream(prompt)) for prompt in shorts]
@@ -130,6 +138,8 @@ class _Scene:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        if not self._run.armed_ns:
+            raise TraceError(f"nothing was captured: {self._problem}")
         return self._seen(long)
 
     async def _stream(self, prompt: Prompt) -> None:
@@ -177,7 +187,7 @@ class _Scene:
                     task.result()
             if self._stop.is_set():
                 self._problem = "interrupted"
-            elif time.monotonic() > self._deadline:
+            elif _now() > self._deadline:
                 self._problem = f"not done within {self._settings.max_seconds:g} s (--max-time)"
             elif tasks and all(task.done() for task in tasks):
                 self._problem = "all streams ended before (--victim-tokens)"

@@ -79,7 +79,6 @@ class TraceReader:
                         self.unreadable += 1
                     else:
                         yield patient
-            self._splitter.close()
         except TraceError as error:
             self._end_early(str(error))
         except EOFError:
@@ -93,6 +92,7 @@ class TraceReader:
                 self._look_for_version(piece)
             self.bytes_read += len(piece)
             yield from self._splitter.feed(piece)
+        yield from self._splitter.finish()
 
     def _look_for_version(self, piece: bytes) -> None:
         if found := _VLLM_VERSION.search(piece):

@@ -15,6 +15,8 @@ from prefillwatch.lab.trace.errors import TraceError
 
 #: Nothing that the profiler writes comes near it; it bounds what a broken file makes us hold.
 LARGEST_EVENT: Final = 16 << 20
+#: An event of this size is not looked at again with every few bytes that come.
+LARGE: Final = 64 << 10
 
 _STRING: Final = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _FLAT: Final = rb'[^{}\[\]"]*(?:' + _STRING + rb'[^{}\[\]"]*)*'
@@ -27,8 +29,10 @@ def _around(inner: bytes) -> bytes:
 
 
 # One match per event instead of one per brace makes the cutting four times as fast. Deeper ones are counted through.
+# At each byte only one way goes on, so that a match in vain costs no more than one that succeeds.
+_INNERMOST: Final = rb"(?:\{" + _FLAT + rb"\}|\[" + _FLAT + rb"\])"
 _EVENT: Final = re.compile(
-    rb"\{" + _FLAT + rb"(?:" + _around(_around(_around(_around(_FLAT)))) + _FLAT + rb")*\}", re.DOTALL
+    rb"\{" + _FLAT + rb"(?:" + _around(_around(_around(_INNERMOST))) + _FLAT + rb")*\}", re.DOTALL
 )
 _TOKEN: Final = re.compile(_STRING + rb'|[{}\[\]]|"', re.DOTALL)
 _BETWEEN: Final = re.compile(rb"[\s,]*")
@@ -47,12 +51,24 @@ class _Place(enum.Enum):
 
 
 class EventSplitter:
-    """`feed` bytes, get events; call `close` at the end. Raises TraceError for what is no trace, naming the place.
+    """`feed` bytes and get events, then `finish` for the last ones. TraceError names what is no trace, and where.
 
     `events_end` is the offset just behind the last event, for whoever wants to add some.
     """
 
-    __slots__ = ("_base", "_buffer", "_depth", "_is_list", "_last_byte", "_place", "_position", "events", "events_end")
+    __slots__ = (
+        "_base",
+        "_buffer",
+        "_depth",
+        "_is_list",
+        "_last_byte",
+        "_place",
+        "_position",
+        "_waiting",
+        "_waiting_size",
+        "events",
+        "events_end",
+    )
 
     def __init__(self) -> None:
         self.events = 0
@@ -61,28 +77,26 @@ class EventSplitter:
         self._buffer = b""
         self._base = 0  # offset in the file of the buffer's first byte
         self._position = 0  # how far the buffer is done
+        self._waiting: list[bytes] = []
+        self._waiting_size = 0
         self._depth = 0
         self._is_list = False
         self._last_byte = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The events that these bytes complete."""
-        self._base += self._position
-        self._buffer = self._buffer[self._position :] + data if self._position < len(self._buffer) else data
-        self._position = 0
-        if self._place is _Place.START:
-            self._start()
-        if self._place is _Place.HEAD:
-            self._look_for_events()
-        if self._place is _Place.EVENTS:
-            yield from self._cut()
-        if self._place is _Place.TAIL:
-            self._note_tail()
-        elif len(self._buffer) - self._position > LARGEST_EVENT:
+        """The events that these bytes complete; those of a very large event may come a little later."""
+        self._waiting.append(data)
+        self._waiting_size += len(data)
+        left = len(self._buffer) - self._position
+        if left + self._waiting_size > LARGEST_EVENT + len(data):
             raise TraceError(f"something of more than 16 MiB begins at {self._here}; it is no trace, or damaged")
+        # What is not whole yet is looked at from its start again; only when it has doubled, so that this stays cheap.
+        if left < LARGE or self._waiting_size >= left:
+            yield from self._take()
 
-    def close(self) -> None:
-        """Raises TraceError unless the trace came to its end."""
+    def finish(self) -> Iterator[bytes]:
+        """The events that are left at the end. Raises TraceError unless the trace came to its end."""
+        yield from self._take()
         if self._place is _Place.START:
             raise TraceError("it is empty")
         if self._place is _Place.HEAD:
@@ -92,6 +106,21 @@ class EventSplitter:
             return
         if self._place is _Place.EVENTS or (not self._is_list and self._last_byte != b"}"):
             raise TraceError(f"it ends in the middle, after {self.events:,} events; it was cut off")
+
+    def _take(self) -> Iterator[bytes]:
+        self._base += self._position
+        self._buffer = b"".join((self._buffer[self._position :], *self._waiting))
+        self._position = 0
+        self._waiting.clear()
+        self._waiting_size = 0
+        if self._place is _Place.START:
+            self._start()
+        if self._place is _Place.HEAD:
+            self._look_for_events()
+        if self._place is _Place.EVENTS:
+            yield from self._cut()
+        if self._place is _Place.TAIL:
+            self._note_tail()
 
     @property
     def _here(self) -> str:

@@ -144,7 +144,8 @@ def _regular_size(sizes: Numbers) -> int | None:
     """How many layer calls a step has, if nearly all have as many. The outermost may be cut by the trace."""
     inner = sizes[1:-1] if len(sizes) > 2 else sizes
     size, count = Counter(inner.tolist()).most_common(1)[0]
-    return int(size) if count >= REGULAR * len(inner) else None
+    # One layer between two choices is a draft model's, or a router that chooses experts by the same kernel.
+    return int(size) if size > 1 and count >= REGULAR * len(inner) else None
 
 
 def _by_rhythm(work: Work, calls: Numbers) -> Cadence | None:

@@ -20,10 +20,15 @@ Numbers = npt.NDArray[np.int64]
 _GPU_WORK: Final = frozenset(("kernel", "gpu_memcpy", "gpu_memset"))
 _ANNOTATIONS: Final = frozenset(("user_annotation", "gpu_user_annotation"))
 #: execute_context_1(2044)_generation_4(4): requests and tokens; with details as execute_context_1(sq2044sk…)_….
-_STEP: Final = re.compile(r"execute_context_(\d+)\((?:sq)?(\d+)[^)]*\)_generation_(\d+)\((?:sq)?(\d+)[^)]*\)")
+_STEP: Final = re.compile(
+    r"execute_context_(\d{1,9})\((?:sq)?(\d{1,9})[^)]*\)_generation_(\d{1,9})\((?:sq)?\d{1,9}[^)]*\)"
+)
 #: More distinct names than any trace has; further ones count as one.
 MOST_NAMES: Final = 50_000
+_SLICE: Final = 1 << 16
 _REST: Final = "(further kernels)"
+#: Sixty years; no trace has such times, and sums of them still fit into 64 bits of nanoseconds.
+_LONGEST_US: Final = 2e15
 #: Annotations are a few per step; a file with more than this is no trace of vLLM.
 _MOST_ANNOTATIONS: Final = 1_000_000
 
@@ -78,6 +83,13 @@ class Work:
         return chosen
 
 
+def _nanoseconds(event: Event) -> tuple[int, int] | None:
+    """Start and duration; None where there are none, or none that make sense."""
+    if event.ts is None or event.dur is None or not 0 <= event.dur < _LONGEST_US or not abs(event.ts) < _LONGEST_US:
+        return None
+    return round(event.ts * 1000), round(event.dur * 1000)
+
+
 @dataclass(slots=True)
 class _Rows:
     starts: array[int] = field(default_factory=lambda: array("q"))
@@ -108,16 +120,12 @@ class TimelineBuilder:
             self._annotate(event)
 
     def _add_to(self, rows: _Rows, event: Event) -> None:
-        if event.ts is None or event.dur is None or event.dur < 0:
+        span = _nanoseconds(event)
+        if span is None:
             self._without_duration += 1
             return
-        try:
-            rows.starts.append(round(event.ts * 1000))
-            rows.durations.append(round(event.dur * 1000))
-        except (OverflowError, ValueError):
-            del rows.starts[len(rows.durations) :]
-            self._without_duration += 1
-            return
+        rows.starts.append(span[0])
+        rows.durations.append(span[1])
         rows.names.append(self._name(event.name))
         rows.lanes.append(self._lanes.setdefault((event.pid, event.tid), len(self._lanes)))
 
@@ -131,13 +139,14 @@ class TimelineBuilder:
 
     def _annotate(self, event: Event) -> None:
         found = _STEP.match(event.name)
-        if not found or event.ts is None or event.dur is None or len(self._annotations) >= _MOST_ANNOTATIONS:
+        span = _nanoseconds(event)
+        if not found or span is None or len(self._annotations) >= _MOST_ANNOTATIONS:
             return
-        prompts, prompt_tokens, answers, _ = (int(number) for number in found.groups())
-        start = round(event.ts * 1000)
+        prompts, prompt_tokens, answers = (int(number) for number in found.groups())
+        start, length = span
         on_gpu = event.cat.startswith("gpu")
         self._annotations.append(
-            Annotation(start, start + round(event.dur * 1000), prompts, prompt_tokens, answers, on_gpu, str(event.pid))
+            Annotation(start, start + length, prompts, prompt_tokens, answers, on_gpu, str(event.pid))
         )
 
     def finish(self) -> Work:
@@ -183,10 +192,11 @@ def _busiest(
     lane_devices: npt.NDArray[np.object_], lanes: npt.NDArray[np.int32], durations: Numbers
 ) -> tuple[list[str], str]:
     """The devices (on the CPU: processes) that did something, and the one that did most."""
-    busy: dict[str, int] = {}
+    per_lane = np.bincount(lanes, weights=durations, minlength=len(lane_devices))
+    busy: dict[str, float] = {}
     for lane in np.unique(lanes).tolist():
         name = lane_devices[lane]
-        busy[name] = busy.get(name, 0) + int(durations[lanes == lane].sum())
+        busy[name] = busy.get(name, 0.0) + float(per_lane[lane])
     return list(busy), max(busy, key=lambda name: busy[name], default="")
 
 
@@ -204,15 +214,21 @@ def _merged(steps: list[Annotation]) -> list[Annotation]:
 
 def _own_times(starts: Numbers, durations: Numbers, lanes: npt.NDArray[np.int32]) -> Numbers:
     """Durations less those of the ops called within; ops of one thread nest."""
-    own = durations.tolist()
+    callers = np.full(len(starts), -1, np.int64)
     open_ops: dict[int, list[tuple[int, int]]] = {}
-    for row, (start, duration, lane) in enumerate(
-        zip(starts.tolist(), durations.tolist(), lanes.tolist(), strict=True)
-    ):
-        stack = open_ops.setdefault(lane, [])
-        while stack and stack[-1][1] <= start:
-            stack.pop()
-        if stack:
-            own[stack[-1][0]] -= duration
-        stack.append((row, start + duration))
-    return np.maximum(np.array(own, np.int64), 0)
+    # In slices, since a list of numbers takes five times the memory of their array.
+    for first in range(0, len(starts), _SLICE):
+        part = slice(first, first + _SLICE)
+        columns = zip(starts[part].tolist(), durations[part].tolist(), lanes[part].tolist(), strict=True)
+        for row, (start, duration, lane) in enumerate(columns, first):
+            stack = open_ops.setdefault(lane, [])
+            while stack and stack[-1][1] <= start:
+                stack.pop()
+            if stack:
+                callers[row] = stack[-1][0]
+            stack.append((row, start + duration))
+    own = durations.copy()
+    called = callers >= 0
+    np.subtract.at(own, callers[called], durations[called])
+    shares: Numbers = np.maximum(own, 0)
+    return shares

@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Unit tests of so many files run at once; more than two disturb each other where they hold processes against a clock.
+WORKERS ?= 2
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, or minutes of quiet.
 APART := tests/real tests/e2e tests/bench
 
@@ -30,7 +32,7 @@ readme: $(READY) ## write the README's tables of metrics and settings anew
 	$(BIN)/python scripts/readme_tables.py
 
 unit: $(READY) tools
-	$(BIN)/pytest $(APART:%=--ignore=%) $(ARGS)
+	$(BIN)/pytest $(APART:%=--ignore=%) --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
 
 e2e: $(READY) tools ## the whole sidecar in front of the simulated vLLM, and its page in a browser
 	@scripts/tools chromium

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -25,6 +26,19 @@ def ask_and_settle(sidecar: Sidecar, *calls: tuple[str, dict[str, Any]]) -> tupl
     answers = asyncio.run(at_once())
     sidecar.wait_until(counted, 30, "done counting")
     return answers, sidecar.metrics().since(before)
+
+
+def at_rest(sidecar: Sidecar) -> Metrics:
+    """Our metrics once no gap of what was before is counted any more."""
+    seen = [sidecar.metrics()]
+
+    def stands_still() -> bool:
+        time.sleep(1.5)
+        seen.append(sidecar.metrics())
+        return seen[-1].gaps() == seen[-2].gaps()
+
+    sidecar.wait_until(stands_still, 60, "at rest")
+    return seen[-1]
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -66,7 +80,7 @@ def texts(answer: Answer) -> list[str]:
 
 def test_every_gap_and_first_token_is_counted_once(sidecar: Sidecar) -> None:
     calls = [("chat_completions", request("chat_completions", stream=True, tokens=50))] * 6
-    before = sidecar.metrics()
+    before = at_rest(sidecar)
     answers, gain = ask_and_settle(sidecar, *calls)
     events = sum(len(texts(answer)) - 1 for answer in answers)
     # A gap is counted when it is clear what it overlapped, which takes a moment.

@@ -161,6 +161,16 @@ def test_the_longest_of_several_prefills_is_the_main_one() -> None:
     assert (findings.cadence.before.steps, findings.cadence.during.steps, findings.cadence.after.steps) == (8, 5, 7)
 
 
+@pytest.mark.parametrize("annotated", [True, False])
+def test_a_short_prompt_that_only_took_long_for_tuning_is_not_the_main_one(annotated: bool) -> None:
+    """The first requests of a server: 24 tokens, and seconds of kernels being tried out."""
+    calm, first, long = MadeStep(22.0), MadeStep(9000.0, 24, 1, tries=900), MadeStep(222.0, 2044)
+    findings = findings_of(GpuTrace([first, calm, calm, *[long] * 3, *[calm] * 9], annotated=annotated))
+    assert findings.main_prefill == 1
+    assert findings.cadence is not None
+    assert findings.cadence.during.median_seconds == pytest.approx(0.222, abs=1e-4)
+
+
 def test_a_trace_without_a_prompt_has_one_part() -> None:
     findings = findings_of(GpuTrace([MadeStep(20.0)] * 9))
     assert (findings.prefills, findings.main_prefill) == ([], None)

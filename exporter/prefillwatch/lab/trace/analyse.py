@@ -82,8 +82,9 @@ class _Analysis:
         self.in_prefill = self._rows_in_prefill()
 
     def findings(self, name: str, reader: TraceReader) -> Findings:
-        prefills = [self._prefill(run) for run in _prefill_runs(self.steps)]
-        main = max(range(len(prefills)), key=lambda at: _length(prefills[at]), default=None)
+        runs = _prefill_runs(self.steps)
+        prefills = [self._prefill(run) for run in runs]
+        main = max(range(len(runs)), key=lambda at: _weight(runs[at]), default=None)
         work = self.work
         return Findings(
             file=name,
@@ -330,5 +331,8 @@ def _prefill_runs(steps: list[Step]) -> list[list[Step]]:
     return [list(run) for prefill, run in groupby(steps, key=lambda step: step.prefill) if prefill]
 
 
-def _length(prefill: PrefillFigures) -> float:
-    return prefill.end_seconds - prefill.start_seconds
+def _weight(run: list[Step]) -> tuple[int, int, int]:
+    """What makes a prefill the main one: its tokens where they are known, then its time without tries, then in all."""
+    tokens = sum(step.prompt_tokens or 0 for step in run)
+    times = [(step.interval_ns or step.end_ns - step.start_ns, step.tuning) for step in run]
+    return tokens, sum(time for time, tuning in times if not tuning), sum(time for time, _ in times)

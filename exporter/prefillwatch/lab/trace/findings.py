@@ -149,7 +149,7 @@ class Findings(msgspec.Struct, frozen=True):
     cadence: CadenceFigures | None
     prefills: list[PrefillFigures]
     main_prefill: int | None
-    """Index into `prefills` of the longest."""
+    """Index into `prefills` of the one with the most prompt tokens, or else the longest."""
     decode_gaps: GapFigures | None
     steps: list[TickFigures]
     notes: list[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from alerts.rulebook.rule import asked
 from alerts.rulebook.source import Duration, Source
 
 
@@ -48,6 +49,21 @@ class Names:
             sign = {"": "=", "!": "!=", "~": "=~", "!~": "!~"}[operator]
             parts.append(f'{key}{sign}"{value.removeprefix(operator)}"')
         return f"{self.source.metric(name)}{{{', '.join(parts)}}}"
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Labels of an alert about one model on one replica."""
+        return ("job", self.source.replica_label, "model")
+
+    def here(self, name: str) -> str:
+        """A raw metric of the place that an alert is about, for `asked`."""
+        job, replica, model = self.place
+        return f"{self.source.metric(name)}{{{job}=%q,{replica}=%q,{model}=%q}}"
+
+    def gauge_here(self, name: str) -> str:
+        """A gauge of that place as a number in a description."""
+        show = '{{ . | first | value | printf "%.0f" }}'
+        return asked(self.here(name), self.place, show, "an unknown number of")
 
     def replica_itl(self, quantile: str) -> str:
         metric = self.source.metric("inter_token_latency_seconds")

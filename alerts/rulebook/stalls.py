@@ -31,16 +31,6 @@ def stall_alerts(source: Source) -> tuple[Alert, ...]:
     return (_stream_freeze(names), _prefill_interference(names), *_not_prefill(names))
 
 
-def _who(n: Names) -> tuple[str, ...]:
-    return ("job", n.source.replica_label, "model")
-
-
-def _now(n: Names, metric: str) -> str:
-    """A gauge of the alert's replica and model, as a number."""
-    query = f"{n.source.metric(metric)}{{job=%q,{n.source.replica_label}=%q,model=%q}}"
-    return asked(query, _who(n), '{{ . | first | value | printf "%.0f" }}', "an unknown number of")
-
-
 def _stream_freeze(n: Names) -> Alert:
     s, name = n.source, "StreamFreeze"
     return Alert(
@@ -58,19 +48,17 @@ def _stream_freeze(n: Names) -> Alert:
         summary="Answers have stopped in the middle of being written.",
         description=(
             f"A reader of {label('model')} on {label(s.replica_label)} has seen no token for {VALUE_AS_SECONDS}; "
-            f"{_now(n, 'frozen_streams')} of {_now(n, 'decoding_streams')} streams are frozen now. Waiting for their "
-            f"first token: {_now(n, 'prefilling_requests')} requests with {_now(n, 'prefilling_tokens')} prompt tokens."
+            f"{n.gauge_here('frozen_streams')} of {n.gauge_here('decoding_streams')} streams are frozen now. "
+            f"Waiting for their first token: {n.gauge_here('prefilling_requests')} requests with "
+            f"{n.gauge_here('prefilling_tokens')} prompt tokens."
         ),
     )
 
 
 def _culprits(n: Names) -> str:
     """Sizes of the prompts to blame, the worst first, with the stall seconds that each inflicted."""
-    query = (
-        f"sort_desc(topk(3, increase({n.source.metric('prefill_blame_seconds_total')}"
-        f"{{job=%q,{n.source.replica_label}=%q,model=%q}}[{n.window}]) > 0))"
-    )
-    arguments = " ".join(f"$labels.{name}" for name in _who(n))
+    query = f"sort_desc(topk(3, increase({n.here('prefill_blame_seconds_total')}[{n.window}]) > 0))"
+    arguments = " ".join(f"$labels.{name}" for name in n.place)
     return (
         f"{{{{ range $i, $culprit := query (printf `{query}` {arguments}) }}}}"
         '{{ if $i }}, {{ end }}{{ $culprit.Labels.prompt_bucket }} tokens ({{ printf "%.0f" $culprit.Value }} s)'
@@ -81,12 +69,12 @@ def _culprits(n: Names) -> str:
 def _advice(n: Names) -> str:
     """Only where the cost model explains the steps that were seen; both metrics have the same labels."""
     query = (
-        f"{n.source.metric('advised_max_batched_tokens')}{{job=%q,{n.source.replica_label}=%q,model=%q}}"
+        f"{n.here('advised_max_batched_tokens')}"
         f" and {n.source.metric('prefill_cost_fit_ratio')} > {number(n.source.threshold('cost_fit'))}"
     )
     return asked(
         query,
-        _who(n),
+        n.place,
         '--max-num-batched-tokens {{ . | first | value | printf "%.0f" }} keeps gaps under their target',
         "none yet, what a prompt token costs on this server is not known well enough",
     )

@@ -9,7 +9,6 @@ from alerts.rulebook.rule import (
     VALUE_AS_SECONDS,
     VALUE_AS_SHARE,
     Alert,
-    asked,
     label,
     number,
     promql,
@@ -57,16 +56,10 @@ def _prefill_head_of_line(n: Names) -> Alert:
             f"One in ten prompts of {' and '.join(s.words('short_prompts'))} tokens to {label('model')} on "
             f"{label(s.replica_label)} waited {VALUE_AS_SECONDS} or longer before the engine took it up (limit "
             f"{number(s.threshold('short_queue_p90'))} s), while longer prompts kept it busy for "
-            f"{share(s.threshold('long_work_share'))} of the time or more. In prefill now: {_prefilling_tokens(n)} "
-            f"prompt tokens."
+            f"{share(s.threshold('long_work_share'))} of the time or more. In prefill now: "
+            f"{n.gauge_here('prefilling_tokens')} prompt tokens."
         ),
     )
-
-
-def _prefilling_tokens(n: Names) -> str:
-    query = f"{n.source.metric('prefilling_tokens')}{{job=%q,{n.source.replica_label}=%q,model=%q}}"
-    labels = ("job", n.source.replica_label, "model")
-    return asked(query, labels, '{{ . | first | value | printf "%.0f" }}', "an unknown number of")
 
 
 def _first_token_stuck(n: Names) -> Alert:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from prefillwatch.analysis.delays import ReadAfter, Stall
 from prefillwatch.analysis.gaps import GapBook
@@ -80,7 +81,8 @@ class StallWatch:
         long = lengths >= self.shortest_ns
         if self.open:
             # Tokens that reached us late can make a silence look longer than it was: its end is looked at all the same.
-            long |= np.isin(gaps.slot, list(self.open))
+            first = np.append(True, gaps.slot[1:] != gaps.slot[:-1])[: len(gaps)]
+            long |= first & np.isin(gaps.slot, list(self.open))
         if not self._watched and not long.any():
             self._returns.clear()
             return [], []
@@ -99,20 +101,24 @@ class StallWatch:
 
     def _note_aftermath(self, gaps: Gaps) -> None:
         if self._watched:
-            for index in np.flatnonzero(np.isin(gaps.slot, list(self._watched))).tolist():
-                stall = self._watched[int(gaps.slot[index])]
-                stall.after.append(self._read_after(gaps, index))
+            watched = np.isin(gaps.slot, list(self._watched))
+            slots, reads = gaps.slot[watched].tolist(), self._reads(gaps, watched)
+            for slot, read in zip(slots, reads, strict=True):
+                self._watched[slot].after.append(read)
 
     def _following(self, gaps: Gaps, index: int) -> list[ReadAfter]:
         """Later reads of the same stream in the batch that come soon enough to be the aftermath of the gap there."""
         until_ns = int(gaps.end_ns[index]) + AFTERMATH_NS
         last = int(gaps.slot.searchsorted(gaps.slot[index], "right"))
-        reads = [self._read_after(gaps, each) for each in range(index + 1, last)]
-        return [read for read in reads if read.time_ns <= until_ns]
+        return [read for read in self._reads(gaps, slice(index + 1, last)) if read.time_ns <= until_ns]
 
-    def _read_after(self, gaps: Gaps, index: int) -> ReadAfter:
-        time_ns, events = int(gaps.end_ns[index]), int(gaps.events[index])
-        details = self._returns.get((int(gaps.slot[index]), time_ns))
+    def _reads(self, gaps: Gaps, which: npt.NDArray[np.bool_] | slice) -> list[ReadAfter]:
+        """The reads that ended some of the gaps."""
+        columns = (column[which].tolist() for column in (gaps.slot, gaps.end_ns, gaps.events))
+        return [self._read_after(*each) for each in zip(*columns, strict=True)]
+
+    def _read_after(self, slot: int, time_ns: int, events: int) -> ReadAfter:
+        details = self._returns.get((slot, time_ns))
         return ReadAfter(time_ns, events, details.held_back(events) if details is not None else 0.0)
 
     def _end(self, gaps: Gaps, index: int, clear_step_ns: int) -> tuple[Stall | None, Stall | None]:

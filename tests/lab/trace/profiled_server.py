@@ -32,23 +32,26 @@ class ProfiledServer:
     url: str = ""
     running: bool = False
     _sim: str = ""
-    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    _open: dict[asyncio.Task[Any], asyncio.StreamWriter] = field(default_factory=dict)
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
-        try:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                await self._answer(reader, writer)
-        finally:
+        self._open[task] = writer
+        # Ended by `end`, it ends like any other: asyncio would log a cancelled handler as an error.
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            await self._answer(reader, writer)
             writer.close()
-            self._tasks.discard(task)
+            await writer.wait_closed()
+        writer.transport.abort()
+        del self._open[task]
 
     async def end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._open:
+            for task in self._open:
+                task.cancel()
+            await asyncio.wait(set(self._open))
+        await asyncio.sleep(0.01)  # for the sockets to be closed, which transports put off
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.lab.trace.profiled_server import ProfiledServer, profiled_server
 
 from prefillwatch.errors import ConfigError
-from prefillwatch.lab.target import TargetError, reach
+from prefillwatch.lab.target import Target, TargetError, reach
 from prefillwatch.lab.trace import capture as capture_module
 from prefillwatch.lab.trace.capture import CaptureSettings, capture, check_profiler
 from prefillwatch.lab.trace.errors import TraceError
@@ -64,18 +65,12 @@ def test_without_a_profiler_the_flag_is_named_and_no_prompt_sent(tmp_path: Path)
         assert server.chats == 0
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
-    async def look() -> None:
-        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.close()
-
-        listener = await asyncio.start_server(silent, "127.0.0.1", 0)
-        async with listener:
-            port = listener.sockets[0].getsockname()[1]
-            await reach(f"http://127.0.0.1:{port}", model="any")
-
-    with pytest.raises(TargetError, match="no answer from"):
-        asyncio.run(look())
+def test_a_server_that_went_away_is_named(tmp_path: Path) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"  # bound, but nobody listens
+        with pytest.raises(TargetError, match=f"no answer from {url}"):
+            asyncio.run(check_profiler(Target(url, "any")))
 
 
 def test_a_profiler_that_does_not_start_is_told_in_its_words(tmp_path: Path) -> None:

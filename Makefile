@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 # Unit tests of so many files run at once; more than two disturb each other where they hold processes against a clock.
 WORKERS ?= 2
@@ -14,7 +15,7 @@ APART := tests/real tests/e2e tests/bench
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(READY) ## simulated vLLM, sidecar and traffic; no GPU needed
+demo: $(INSTALLED) ## simulated vLLM, sidecar and traffic; no GPU needed
 	$(BIN)/prefillwatch demo
 
 test: lint unit ## lint, type check, unit and socket tests (under 8 minutes on two cores)
@@ -63,6 +64,10 @@ clean: ## remove environments, caches and builds
 	rm -rf $(VENV) .venv-real .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml scripts/environment
+$(INSTALLED): pyproject.toml scripts/environment
 	scripts/environment $(PYTHON) $(VENV)
+	@touch $@
+
+$(READY): $(INSTALLED)
+	scripts/environment $(PYTHON) $(VENV) --group dev
 	@touch $@

@@ -114,6 +114,8 @@ def profiled_server(folder: Path, **settings: Any) -> Iterator[ProfiledServer]:
             server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
             ready.set()
             await end.wait()
+            # A connection that was just accepted would be left open by asyncio if the listener closed right now.
+            await asyncio.sleep(0.05)
             listener.close()
             await server.end()
 

@@ -36,7 +36,8 @@ def serving(server: Server) -> Callable[[str, str], Server]:
 
 
 def doctor(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["doctor", *arguments], prog_name="prefillwatch")
+    # Wherever tests run, lines are as long as in a terminal of this width.
+    return CliRunner(env={"COLUMNS": "100"}).invoke(main, ["doctor", *arguments], prog_name="prefillwatch")
 
 
 def test_a_sidecar_in_trouble(serving: Callable[[str, str], Server]) -> None:

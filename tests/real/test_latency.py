@@ -55,6 +55,7 @@ class Load:
         ]
         while min(len(exchange.reads) for exchange in exchanges) < READS_BEFORE_PROMPTS:
             await asyncio.sleep(0.05)
+            assert not victims[0].done(), "the machine left this process no core; all tokens came at once"
         prompts = [await self.chat(sidecar, f"{i} {PROMPT}", PROMPT_TOKENS) for i in range(PROMPTS)]
         self.answers = [*await asyncio.gather(*victims), *prompts]
         events = sum(len(token_reads(answer)) - 1 for answer in self.answers)

@@ -123,7 +123,8 @@ class Observer:
 
     def read_taps(self) -> bool:
         """Take what is there; True when there may be more."""
-        return any([self._read_tap(tap) for tap in self._tap_sockets])
+        # Each gets its turn, whatever the others have.
+        return sum(map(self._read_tap, self._tap_sockets)) > 0
 
     def _read_tap(self, tap: socket.socket) -> bool:
         for _ in range(_PACKETS_IN_A_ROW):
@@ -296,8 +297,10 @@ class Observer:
     async def _beat_for_ever(self) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
-            while self.read_taps():
+            more = self.read_taps()
+            while more:
                 await asyncio.sleep(0)  # the admin server gets its turn
+                more = self.read_taps()
             self.beat()
 
     async def _serve_admin(self, stop: asyncio.Event) -> None:

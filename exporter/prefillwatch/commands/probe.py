@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from prefillwatch.commands.reaching import key_of, seconds, with_key, with_trust
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.arrivals import read_arrivals
 from prefillwatch.lab.charts.drawing import require_charts
@@ -23,7 +24,6 @@ from prefillwatch.lab.probe.saved import read_side
 from prefillwatch.lab.probe.settings import ProbeSettings, check_fits, plan
 from prefillwatch.lab.probe.terminal import report
 from prefillwatch.lab.target import Target, reach
-from prefillwatch.settings.quantities import parse_duration
 
 INTERRUPTED = 130
 
@@ -33,13 +33,6 @@ def _sizes(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int,
         return tuple(dict.fromkeys(int(part.replace("_", "")) for part in text.split(",")))
     except ValueError:
         raise click.BadParameter(f"{text!r} is no list of token counts; write 6000 or 500,1000,2000") from None
-
-
-def _seconds(ctx: click.Context, option: click.Parameter, text: str) -> float:  # noqa: ARG001
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001
@@ -75,9 +68,9 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
     metavar="R",
     help="Do it all so many times over. [1; 3 where several sizes are compared]",
 )
-@click.option("--warmup", default="3s", show_default=True, callback=_seconds, metavar="DURATION", help="Streams alone.")
+@click.option("--warmup", default="3s", show_default=True, callback=seconds, metavar="DURATION", help="Streams alone.")
 @click.option(
-    "--recovery", default="5s", show_default=True, callback=_seconds, metavar="DURATION", help="Streams alone again."
+    "--recovery", default="5s", show_default=True, callback=seconds, metavar="DURATION", help="Streams alone again."
 )
 @click.option(
     "--arrivals",
@@ -90,7 +83,7 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
     "--arrivals-for",
     default="1m",
     show_default=True,
-    callback=_seconds,
+    callback=seconds,
     metavar="DURATION",
     help="Play only so much of them.",
 )
@@ -106,7 +99,7 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
     "--max-tokens", type=click.IntRange(1), default=2_000_000, show_default=True, help="Send no more than this in all."
 )
 @click.option(
-    "--max-time", default="15m", show_default=True, callback=_seconds, metavar="DURATION", help="Then it ends."
+    "--max-time", default="15m", show_default=True, callback=seconds, metavar="DURATION", help="Then it ends."
 )
 @click.option("--label", default="", metavar="TEXT", help="Name of the setting under test, for the report.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Figures.")
@@ -120,15 +113,9 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
     metavar="FILE",
     help="Compare with an earlier probe, by its --json file.",
 )
-@click.option(
-    "--api-key-file", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE", help="The API key."
-)
-@click.option("--api-key", envvar="PREFILLWATCH_API_KEY", show_envvar=True, metavar="KEY", help="The API key itself.")
+@with_key
 @click.option("--header", "headers", multiple=True, callback=_header, metavar="'NAME: VALUE'", help="Sent along.")
-@click.option(
-    "--ca", "ca_file", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="PEM", help="Authority."
-)
-@click.option("--insecure", is_flag=True, help="Do not verify the server's certificate.")
+@with_trust
 @click.option("--seed", default="", metavar="TEXT", help="The same prompts each time, which a server may have cached.")
 def probe(
     url: str,
@@ -162,7 +149,7 @@ def probe(
         _check_writable(file)
     if html_file:
         require_charts()
-    key = _key(api_key_file) if api_key_file else api_key
+    key = key_of(api_key_file, api_key)
     reaching = reach(url, api_key=key, model=model, headers=headers, ca_file=ca_file, insecure=insecure)
     result = asyncio.run(_probe(reaching, settings))
     if json_file:
@@ -240,10 +227,3 @@ class _Screen:
 def _check_writable(file: Path | None) -> None:
     if file is not None and not os.access(file if file.exists() else file.parent, os.W_OK):
         raise ConfigError(f"{file} cannot be written; choose a file in a folder that exists and may be written to")
-
-
-def _key(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--api-key-file {file}: it cannot be read as text ({type(error).__name__})") from None

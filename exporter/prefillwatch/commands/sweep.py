@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from prefillwatch.commands.reaching import seconds
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.arrivals import read_arrivals
 from prefillwatch.lab.charts.drawing import require_charts
@@ -29,17 +30,9 @@ from prefillwatch.lab.sweep.store import Results, Store, open_store
 from prefillwatch.lab.sweep.sweep import Sweep, SweepSettings, row_label
 from prefillwatch.lab.sweep.text import report
 from prefillwatch.lab.target import Target
-from prefillwatch.settings.quantities import parse_duration
 
 INTERRUPTED: Final = 130
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
-
-
-def _seconds(ctx: click.Context, option: click.Parameter, text: str | None) -> float | None:  # noqa: ARG001 (click's signature)
-    try:
-        return parse_duration(text) if text is not None else None
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:  # noqa: ARG001
@@ -74,12 +67,12 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
 @click.option(
     "--repeats", type=click.IntRange(1, 100), default=1, show_default=True, help="So many runs of each probe."
 )
-@click.option("--warmup", default="3s", show_default=True, callback=_seconds, metavar="DURATION", help="Streams alone.")
+@click.option("--warmup", default="3s", show_default=True, callback=seconds, metavar="DURATION", help="Streams alone.")
 @click.option(
-    "--recovery", default="4s", show_default=True, callback=_seconds, metavar="DURATION", help="Streams alone again."
+    "--recovery", default="4s", show_default=True, callback=seconds, metavar="DURATION", help="Streams alone again."
 )
 @click.option(
-    "--mix", default="60s", show_default=True, callback=_seconds, metavar="DURATION", help="Length of the mix; 0: none."
+    "--mix", default="60s", show_default=True, callback=seconds, metavar="DURATION", help="Length of the mix; 0: none."
 )
 @click.option("--readers", type=click.IntRange(1, 256), default=4, show_default=True, help="The mix's steady streams.")
 @click.option(
@@ -94,9 +87,9 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
     "--arrivals", type=_FILE, metavar="FILE", help="Arrivals of recorded traffic (JSONL or CSV) instead of that mix."
 )
 @click.option(
-    "--slo-itl-p99", callback=_seconds, metavar="DURATION", help="Promised gap between tokens: name the setting for it."
+    "--slo-itl-p99", callback=seconds, metavar="DURATION", help="Promised gap between tokens: name the setting for it."
 )
-@click.option("--slo-ttft", callback=_seconds, metavar="DURATION", help="Promised first token, as p99 of the mix.")
+@click.option("--slo-ttft", callback=seconds, metavar="DURATION", help="Promised first token, as p99 of the mix.")
 @click.option(
     "--slo-over",
     type=click.Choice(["window", "overall", "mix"]),
@@ -116,11 +109,9 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
 @click.option("--overwrite", is_flag=True, help="Begin anew although there are results.")
 @click.option("--html", "html_file", type=_FILE, metavar="FILE", help="A page with charts.")
 @click.option("--plan", "only_plan", is_flag=True, help="Say what would be done and what it may cost, and end.")
+@click.option("--start-limit", default="15m", show_default=True, callback=seconds, metavar="DURATION", help="To be up.")
 @click.option(
-    "--start-limit", default="15m", show_default=True, callback=_seconds, metavar="DURATION", help="To be up."
-)
-@click.option(
-    "--stop-limit", default="30s", show_default=True, callback=_seconds, metavar="DURATION", help="To be gone."
+    "--stop-limit", default="30s", show_default=True, callback=seconds, metavar="DURATION", help="To be gone."
 )
 @click.option(
     "--server-logs", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the servers' output."
@@ -142,7 +133,7 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
     help="A probe sends no more than this.",
 )
 @click.option(
-    "--max-time", default="15m", show_default=True, callback=_seconds, metavar="DURATION", help="A probe's end."
+    "--max-time", default="15m", show_default=True, callback=seconds, metavar="DURATION", help="A probe's end."
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another mix.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…", required=True)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import msgspec
 
+from prefillwatch.commands.reaching import key_of, seconds, with_key, with_trust
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.charts.drawing import require_charts
 from prefillwatch.lab.target import reach
@@ -22,18 +23,10 @@ from prefillwatch.lab.trace.findings import ClientSide
 from prefillwatch.lab.trace.picture import draw
 from prefillwatch.lab.trace.text import client_side, report
 from prefillwatch.lab.trace.trace_files import TraceFolder
-from prefillwatch.settings.quantities import parse_duration
 
 _OUT = click.Path(path_type=Path, dir_okay=False)
 #: For the server to have its trace on disk once it says that it has.
 _PATIENCE_S = 60.0
-
-
-def _seconds(ctx: click.Context, option: click.Parameter, text: str) -> float:  # noqa: ARG001 (click's signature)
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
@@ -71,16 +64,10 @@ def _seconds(ctx: click.Context, option: click.Parameter, text: str) -> float:  
     "--victim-tokens", type=click.IntRange(128), default=2048, show_default=True, help="Most tokens of a stream."
 )
 @click.option(
-    "--max-time", default="2m", show_default=True, callback=_seconds, metavar="DURATION", help="End the capture then."
+    "--max-time", default="2m", show_default=True, callback=seconds, metavar="DURATION", help="End the capture then."
 )
-@click.option(
-    "--api-key-file", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE", help="The API key."
-)
-@click.option("--api-key", envvar="PREFILLWATCH_API_KEY", show_envvar=True, metavar="KEY", help="The API key itself.")
-@click.option(
-    "--ca", "ca_file", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="PEM", help="Authority."
-)
-@click.option("--insecure", is_flag=True, help="Do not verify the server's certificate.")
+@with_key
+@with_trust
 def trace(
     file: Path | None,
     url: str | None,
@@ -162,7 +149,7 @@ async def _capture(
         stop.set()
         loop.remove_signal_handler(signal.SIGINT)  # the next one ends without ado
 
-    key = _key(options["api_key_file"]) if options["api_key_file"] else options["api_key"]
+    key = key_of(options["api_key_file"], options["api_key"])
     target = await reach(
         url, api_key=key, model=options["model"], ca_file=options["ca_file"], insecure=options["insecure"]
     )
@@ -182,10 +169,3 @@ async def _capture(
 
 def _say(text: str) -> None:
     click.echo(text, err=True)
-
-
-def _key(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--api-key-file {file}: it cannot be read as text ({type(error).__name__})") from None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import os
 import re
 import ssl
@@ -15,10 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner, Result
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from tests.fakes.certificate import self_signed
 
 from prefillwatch.cli import main
 from prefillwatch.export.admin_auth import Credentials
@@ -26,27 +21,6 @@ from prefillwatch.export.admin_auth import Credentials
 TOKEN = "correct-horse-battery"
 LOGIN = "prometheus:päss:word"
 GUARDED = ("/metrics", "/", "/api/state", "/api/incidents", "/no/such/page")
-
-
-def write_pair(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that signs itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "admin test")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    certificate = (
-        x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key(), serial_number=7)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    paths = folder / "tls.crt", folder / "tls.key"
-    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    paths[1].write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return paths
 
 
 class Sidecar:
@@ -76,7 +50,7 @@ class Sidecar:
 @pytest.fixture(scope="module")
 def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     folder = tmp_path_factory.mktemp("admin")
-    certificate, key = write_pair(folder)
+    certificate, key = self_signed(folder)
     (folder / "token").write_text(TOKEN + "\n")
     (folder / "login").write_text(LOGIN + "\n")
     environment = {
@@ -205,8 +179,8 @@ def test_a_file_that_holds_no_secret_is_refused_and_not_quoted(
 def test_certificate_and_key_belong_together(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    certificate, _ = write_pair(tmp_path / "a")
-    _, other = write_pair(tmp_path / "b")
+    certificate, _ = self_signed(tmp_path / "a")
+    _, other = self_signed(tmp_path / "b")
     arguments = ["--admin-tls-cert", str(certificate), "--admin-tls-key", str(other)]
     result = CliRunner().invoke(main, ["serve", "--upstream", "http://127.0.0.1:1", *arguments])
     assert result.exit_code == 2

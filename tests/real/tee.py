@@ -26,6 +26,10 @@ class Tee(Hop):
                 return connection.last_answer()
         raise LookupError(f"no request {request_id} came by")
 
+    def requests(self, beginning: bytes) -> int:
+        """How many requests that begin so came by."""
+        return sum(connection.sent.count(beginning) for connection in self.connections)
+
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         kept = Exchange()
         self.connections.append(kept)

@@ -80,10 +80,10 @@ def test_an_answer_is_the_same_with_and_without_us(
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_a_stream_stays_a_chunked_stream(tee: Tee, teed_sidecar: Sidecar, endpoint: str) -> None:
-    got = assert_untouched(tee, teed_sidecar, PATHS[endpoint], request(endpoint, stream=True))
+    got = assert_untouched(tee, teed_sidecar, PATHS[endpoint], request(endpoint, stream=True, tokens=500))
     assert got.header("transfer-encoding") == b"chunked"
     assert got.header("content-length") is None
-    assert len(got.reads) > 1
+    assert len(got.reads) > 1  # a client that gets no core for a while reads few tokens at once, but not 500
 
 
 def test_several_choices_with_usage_in_every_event(tee: Tee, teed_sidecar: Sidecar) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -11,40 +12,61 @@ from typing import Any
 from tests.real.client import ask
 from tests.real.engine import ROOT, Engine
 from tests.real.four_endpoints import PATHS, request
+from tests.real.tee import Tee
 
 CHAT = PATHS["chat_completions"]
-WATCH = "8s"
+#: Nobody waits so long: the command is told when there is enough to see.
+WATCH = "2m"
 
 
-async def doctor(url: str) -> dict[str, Any]:
-    words = [sys.executable, "-m", "prefillwatch", "doctor", url, "--json", "-", "--watch", WATCH]
+async def read_on(engine: Engine, text: str, leave: asyncio.Event) -> None:
+    """One answer after another, so that readers are there however long the rest takes."""
+    body = request("chat_completions", stream=True, text=text, tokens=3000)
+    while not leave.is_set():
+        await ask(engine.port, CHAT, body, leave=leave)
+
+
+async def look_at(tee: Tee) -> asyncio.subprocess.Process:
+    """The command, as soon as it watches: a busy machine starts it in one second or in ten."""
+    words = [sys.executable, "-m", "prefillwatch", "doctor", tee.url, "--json", "-", "--watch", WATCH]
     process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, cwd=ROOT)
+    await next_page(tee)
+    return process
+
+
+async def next_page(tee: Tee) -> None:
+    """Until a page that was asked for from now on has been read by the command: it asks again when it has."""
+    pages = tee.requests(b"GET /metrics ")
+    while tee.requests(b"GET /metrics ") < pages + 2:
+        await asyncio.sleep(0.05)
+
+
+async def report_of(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    process.send_signal(signal.SIGINT)
     out, _ = await process.communicate()
     document: dict[str, Any] = json.loads(out)
     assert process.returncode == document["exit_code"]
     return document
 
 
-def test_prompts_that_freeze_readers_are_seen_on_the_servers_own_page(engine: Engine) -> None:
+def test_prompts_that_freeze_readers_are_seen_on_the_servers_own_page(engine: Engine, tee: Tee) -> None:
     async def freeze() -> dict[str, Any]:
         leave = asyncio.Event()
-        bodies = [request("chat_completions", stream=True, text=f"{i} begin", tokens=3000) for i in range(4)]
-        tasks = [asyncio.create_task(ask(engine.port, CHAT, body, leave=leave)) for body in bodies]
-        await asyncio.sleep(1)
-        looking = asyncio.create_task(doctor(engine.url))
-        await asyncio.sleep(3)  # the command is watching by now
+        readers = [asyncio.create_task(read_on(engine, f"{i} begin", leave)) for i in range(4)]
+        looking = await look_at(tee)
         long = [request("chat_completions", stream=True, text=f"{i} " + "import " * 2500, tokens=1) for i in range(3)]
         await asyncio.gather(*(ask(engine.port, CHAT, body) for body in long))
-        report = await looking
+        await next_page(tee)
+        report = await report_of(looking)
         leave.set()
-        await asyncio.gather(*tasks)
+        await asyncio.gather(*readers)
         return report
 
-    report = asyncio.run(freeze())
+    report = asyncio.run(asyncio.wait_for(freeze(), 120))
     found = {finding["symptom"]: finding for finding in report["findings"]}
     assert report["server"] == "vllm"
     pauses = found["streams_pause"]
-    assert pauses["seen"] == "yes"
+    assert pauses["seen"] == "yes", pauses
     assert pauses["numbers"]["pauses"] >= 4
     assert pauses["numbers"]["engine_steps_with_prompts"] > 0
     assert pauses["cannot_be_known"]

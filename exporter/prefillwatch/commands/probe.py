@@ -21,7 +21,7 @@ from prefillwatch.lab.probe.experiment import Progress, run_probe
 from prefillwatch.lab.probe.page import to_html
 from prefillwatch.lab.probe.result import ProbeResult
 from prefillwatch.lab.probe.saved import read_side
-from prefillwatch.lab.probe.settings import ProbeSettings, check_fits, plan
+from prefillwatch.lab.probe.settings import ProbeSettings, fitted, plan
 from prefillwatch.lab.probe.terminal import report
 from prefillwatch.lab.target import Target, reach
 
@@ -187,7 +187,7 @@ async def _probe(reaching: Any, settings: ProbeSettings) -> ProbeResult:
         loop.remove_signal_handler(signal.SIGINT)  # the next one is not to be reasoned with
 
     target: Target = await reaching
-    check_fits(settings, target.max_model_len)
+    settings = fitted(settings, target.max_model_len)
     screen = _Screen()
     screen.line(f"{target.model} at {target.url}; Ctrl-C ends it early")
     screen.line(plan(settings).sentence())

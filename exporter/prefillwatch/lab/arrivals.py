@@ -128,6 +128,17 @@ class Schedule:
     def output_tokens(self) -> int:
         return sum(arrival.output_tokens for arrival in self.arrivals)
 
+    def most_tokens(self, template_tokens: int) -> int:
+        """Prompts and answers together, on a server whose chat template has at most so many: none is shorter."""
+        return sum(max(each.prompt_tokens, template_tokens) + max(1, each.output_tokens) for each in self.arrivals)
+
+    def fitting(self, max_model_len: int | None) -> Schedule:
+        """Without those that with their answers are longer than the model takes, which are counted as left out."""
+        if max_model_len is None:
+            return self
+        kept = tuple(each for each in self.arrivals if each.prompt_tokens + each.output_tokens <= max_model_len)
+        return Schedule(kept, self.left_out + len(self.arrivals) - len(kept))
+
     def limited(
         self,
         *,

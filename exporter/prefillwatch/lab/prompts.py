@@ -33,7 +33,7 @@ FEWEST_WORDS: Final = 16
 #: Tokens that learning may cost at most: see `learning_tokens`.
 SMALL_WORDS: Final = (4, 68)
 #: Chat templates bring system prompts of up to some hundred tokens.
-_LARGEST_TEMPLATE: Final = 512
+LARGEST_TEMPLATE: Final = 512
 _CHATTER_WORDS: Final = 16
 _ROUNDS: Final = 12
 _BLOCK_TOKENS: Final = 512
@@ -50,7 +50,7 @@ class Prompt:
 
 def learning_tokens() -> int:
     """The most tokens that getting to know a server costs, prompts and answers together."""
-    return (len(DIALECTS) + len(SMALL_WORDS)) * (2 * max(SMALL_WORDS) + _LARGEST_TEMPLATE)
+    return (len(DIALECTS) + len(SMALL_WORDS)) * (2 * max(SMALL_WORDS) + LARGEST_TEMPLATE)
 
 
 class PromptMaker:
@@ -83,7 +83,7 @@ class PromptMaker:
         """Tokens of the shortest prompt there can be, for the chat template counts too."""
         return round(self._overhead) + 1
 
-    async def make(self, tokens: int, blocks: Sequence[int] = ()) -> Prompt:
+    async def make(self, tokens: int, blocks: Sequence[object] = ()) -> Prompt:
         """A text that makes a request of `tokens` prompt tokens. Raises TargetError where the chat template alone is as
         long.
 
@@ -118,7 +118,7 @@ class PromptMaker:
             words = (prompt.tokens - self._overhead) / self._per_word
             self._per_word = (used_tokens - self._overhead) / max(1.0, words)
 
-    def _shared(self, blocks: Sequence[int]) -> list[str]:
+    def _shared(self, blocks: Sequence[object]) -> list[str]:
         length = round(_BLOCK_TOKENS / self._per_word)
         return [
             word

@@ -91,9 +91,11 @@ def test_the_key_may_be_in_a_file(tmp_path: Path) -> None:
 
 def test_recorded_arrivals_take_the_place_of_prompts_at_once(tmp_path: Path) -> None:
     rows = [{"arrival": at, "prompt_tokens": 60 + at, "output_tokens": 2} for at in (0, 40, 9000)]
+    rows.append({"arrival": 30, "prompt_tokens": 4095, "output_tokens": 2})
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(row | {"arrival": row["arrival"] / 1000}) for row in rows))
     arrivals = ("--arrivals", str(tmp_path / "a.jsonl"), "--arrivals-for", "1s")
     result = against(OpenAIServer(), *QUICK, *arrivals, "--json", str(tmp_path / "p.json"))
     assert result.exit_code == 0, result.output
     assert "2 recorded arrivals in 40.0 ms, prompts of 60 to 100 tokens" in result.output
+    assert "; 1 more left out, too long for the model" in result.output
     assert len(json.loads((tmp_path / "p.json").read_text())["prompts"]) == 2

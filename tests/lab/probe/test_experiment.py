@@ -210,3 +210,15 @@ def test_recorded_arrivals_come_when_they_are_due_with_answers_of_their_own() ->
     assert times[1] >= 0.1
     assert len(run.window()) == 3
     assert result.to_json()["settings"]["arrivals"] == {"seconds": 0.3, "prompt_tokens": 1103}
+
+
+def test_recorded_prompts_share_the_beginnings_that_they_shared_and_none_with_the_run_before() -> None:
+    """The server's prefix cache then helps as it did: 512 tokens a block, and nothing that a repeat brought in."""
+    arrivals = Schedule((Arrival(0, 700, 1, (1, 2)), Arrival(0.4, 1200, 1, (1, 3, 4)), Arrival(0.8, 700, 1, (5, 2))))
+    result = probed(dataclasses.replace(QUICK, repeats=2).of_arrivals(arrivals))
+    for run in result.runs:
+        first, second, third = (answer.cached_tokens for answer in run.injected)
+        assert not first
+        assert second is not None
+        assert 512 <= second < 512 + 16, "as much as whole KV blocks hold"
+        assert not third, "its second block is known, but not its first"

@@ -9,7 +9,7 @@ import pytest
 
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.arrivals import Arrival, Schedule
-from prefillwatch.lab.probe.settings import ProbeSettings, check_fits, plan
+from prefillwatch.lab.probe.settings import ProbeSettings, fitted, plan
 from prefillwatch.lab.prompts import learning_tokens
 
 DOSES = ProbeSettings(inject=2, prompt_tokens=(500, 1000), repeats=3, answer_tokens=10, victims=4, victim_tokens=2000)
@@ -41,11 +41,17 @@ def test_recorded_arrivals_bring_their_own_tokens_and_time() -> None:
     arrivals = Schedule((Arrival(0, 100, 5), Arrival(30, 900, 7)))
     settings = ProbeSettings().of_arrivals(arrivals)
     assert (settings.inject, settings.prompt_tokens) == (2, (900,))
-    assert plan(settings).long_prompt_tokens == 1012
+    assert plan(settings).long_prompt_tokens == 512 + 5 + 900 + 7, "a chat template may be longer than a prompt was"
     assert plan(settings).shortest_seconds == 38
-    check_fits(settings, 907)
-    with pytest.raises(ConfigError, match="do not fit"):
-        check_fits(settings, 906)
+
+
+def test_recorded_arrivals_that_the_model_cannot_take_are_left_out_and_counted() -> None:
+    settings = ProbeSettings().of_arrivals(Schedule((Arrival(0, 100, 5), Arrival(30, 900, 7))))
+    assert fitted(settings, 907) == settings
+    left = fitted(settings, 906)
+    assert (left.inject, left.prompt_tokens, left.arrivals_left_out) == (1, (100,), 1)
+    with pytest.raises(ConfigError, match="none of the recorded arrivals fits the model's context of 104"):
+        fitted(settings, 104)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import asyncio
 from collections import Counter
 
 import pytest
+from tests.lab.openai_server import OpenAIServer, run_with
 
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.arrivals import Arrival, Schedule
 from prefillwatch.lab.client import Answer
 from prefillwatch.lab.simulator import SimServer, SimSettings
 from prefillwatch.lab.sweep.figures import MixFigures
-from prefillwatch.lab.sweep.mix import MixSettings, fitting, mix_schedule
+from prefillwatch.lab.sweep.mix import MixSettings, mix_schedule
 from prefillwatch.lab.sweep.mix_figures import Played, mix_figures
 from prefillwatch.lab.sweep.play_mix import run_mix
 from prefillwatch.lab.target import reach
@@ -47,8 +48,8 @@ class TestSchedule:
 
     def test_arrivals_of_a_file_that_do_not_fit_are_left_out_and_counted(self) -> None:
         schedule = Schedule((Arrival(0.0, 100, 10), Arrival(1.0, 5000, 10)), left_out=1)
-        assert fitting(schedule, 2048) == Schedule((Arrival(0.0, 100, 10),), left_out=2)
-        assert fitting(schedule, None) == schedule
+        assert schedule.fitting(2048) == Schedule((Arrival(0.0, 100, 10),), left_out=2)
+        assert schedule.fitting(None) == schedule
 
     @pytest.mark.parametrize("wrong", [{"seconds": -1.0}, {"rate": 0.0}, {"readers": 0}])
     def test_a_mix_that_cannot_be(self, wrong: dict[str, float]) -> None:
@@ -125,3 +126,18 @@ def test_played_on_a_server_everything_is_answered_and_readers_stream_meanwhile(
     assert found.gaps.samples > 100
     assert found.stalls.streams == 2
     assert found.generated_tokens_per_second > 0
+
+
+def test_recorded_prompts_share_the_beginnings_that_they_shared_and_are_no_longer_than_they_were() -> None:
+    schedule = Schedule((Arrival(0.0, 600, 1, (1, 2)), Arrival(0.2, 600, 1, (1, 3)), Arrival(0.3, 20, 1)))
+    server = OpenAIServer(known=("max_tokens", "stream_options", "ignore_eos"))
+
+    async def play(running: OpenAIServer) -> None:
+        await run_mix(await reach(running.url), schedule, MixSettings(seconds=0.5, readers=1))
+
+    run_with(server, play)
+    texts = [chat["messages"][0]["content"].split() for chat in server.chats]
+    *_, one, other = (text for text in texts if len(text) > 256)
+    assert one[:256] == other[:256], "512 tokens, on this server two a word"
+    assert one[256:] != other[256:]
+    assert 5 in map(len, texts), "20 tokens with the template of ten"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from prefillwatch.lab.client import Answer
 from prefillwatch.lab.probe.halt import Halt, Halted
 from prefillwatch.lab.probe.result import ProbeResult
-from prefillwatch.lab.probe.settings import START_LIMIT_S, VICTIM_PROMPT_TOKENS, ProbeSettings, check_fits, plan
+from prefillwatch.lab.probe.settings import START_LIMIT_S, VICTIM_PROMPT_TOKENS, ProbeSettings, fitted, plan
 from prefillwatch.lab.probe.timeline import Run
 from prefillwatch.lab.prompts import Prompt, PromptMaker
 from prefillwatch.lab.target import Target, TargetError, refusal
@@ -58,7 +58,7 @@ async def run_probe(
     why. Raises ConfigError when it would go beyond its bounds, TargetError when nothing could be measured at all.
     """
     plan(settings)
-    check_fits(settings, target.max_model_len)
+    settings = fitted(settings, target.max_model_len)
     return await _Probe(target, settings, progress or (lambda _: None), stop).run()
 
 
@@ -94,14 +94,14 @@ class _Probe:
         for number, (repeat, tokens) in enumerate(sizes, 1):
             if number > 1:
                 await asyncio.sleep(_PAUSE_BETWEEN_RUNS_S)
-            lumps = await self._lumps(maker, tokens)
+            lumps = await self._lumps(maker, tokens, repeat)
             run = Run(tokens, repeat, asked_tokens=[lump.prompt.tokens for lump in lumps])
             self._result.runs.append(run)
             say = functools.partial(self._say, number)
             play = _Play(self._target, self._settings, maker, run, say)
             await play.run(lumps)
 
-    async def _lumps(self, maker: PromptMaker, tokens: int) -> list[Lump]:
+    async def _lumps(self, maker: PromptMaker, tokens: int, repeat: int) -> list[Lump]:
         """Made before anybody streams, since counting tokens is work for the server too."""
         settings = self._settings
         if settings.arrivals is None:
@@ -109,7 +109,10 @@ class _Probe:
             return [Lump(prompt, settings.answer_tokens) for prompt in prompts]
         return [
             Lump(
-                await maker.make(max(arrival.prompt_tokens, maker.shortest), arrival.blocks),
+                # Of the run before nothing shall be known to the server's prefix cache.
+                await maker.make(
+                    max(arrival.prompt_tokens, maker.shortest), [(repeat, block) for block in arrival.blocks]
+                ),
                 max(1, arrival.output_tokens),
                 arrival.at_seconds,
             )

@@ -8,7 +8,7 @@ from typing import Final
 from prefillwatch.analysis.settings import StallRule
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.arrivals import Schedule
-from prefillwatch.lab.prompts import learning_tokens
+from prefillwatch.lab.prompts import LARGEST_TEMPLATE, learning_tokens
 
 #: Room for a victim's prompt, a sentence or two and the chat template, in tokens.
 VICTIM_PROMPT_TOKENS: Final = 256
@@ -40,6 +40,8 @@ class ProbeSettings:
     arrivals: Schedule | None = None
     """Prompts and answers as recorded traffic had them, in place of `inject` prompts at once. The other two are then
     `len(arrivals.arrivals)` and the size of the longest: see `of_arrivals`."""
+    arrivals_left_out: int = 0
+    """Recorded arrivals that were longer than the model takes."""
     label: str = ""
     """What the server is called in the report, such as "chunked prefill off"."""
     seed: str = ""
@@ -110,21 +112,27 @@ def plan(settings: ProbeSettings) -> Plan:
     return planned
 
 
-def check_fits(settings: ProbeSettings, max_model_len: int | None) -> None:
-    """Raises ConfigError when the server could not take the longest prompt."""
-    longest = max(settings.prompt_tokens) + settings.answer_tokens
+def fitted(settings: ProbeSettings, max_model_len: int | None) -> ProbeSettings:
+    """The same without the recorded arrivals that the model cannot take. Raises ConfigError when it cannot take the
+    longest prompt, or none of the arrivals."""
     if settings.arrivals:
-        longest = max(each.prompt_tokens + each.output_tokens for each in settings.arrivals.arrivals)
+        kept = settings.arrivals.fitting(max_model_len)
+        if not kept.arrivals:
+            raise ConfigError(f"none of the recorded arrivals fits the model's context of {max_model_len:,}")
+        left_out = settings.arrivals_left_out + len(settings.arrivals.arrivals) - len(kept.arrivals)
+        return replace(settings.of_arrivals(kept), arrivals_left_out=left_out)
+    longest = max(settings.prompt_tokens) + settings.answer_tokens
     if max_model_len is not None and longest > max_model_len:
         raise ConfigError(
             f"a prompt of {max(settings.prompt_tokens):,} tokens and {settings.answer_tokens} tokens of answer do not "
             f"fit the model's context of {max_model_len:,}; take a smaller --prompt-tokens"
         )
+    return settings
 
 
 def _long_prompt_tokens(settings: ProbeSettings) -> int:
     if settings.arrivals:
-        return settings.repeats * (settings.arrivals.prompt_tokens + settings.arrivals.output_tokens)
+        return settings.repeats * settings.arrivals.most_tokens(LARGEST_TEMPLATE)
     each = sum(tokens + settings.answer_tokens for tokens in settings.prompt_tokens)
     return settings.repeats * settings.inject * each
 

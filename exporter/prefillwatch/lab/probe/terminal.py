@@ -55,7 +55,9 @@ def subtitle(result: ProbeResult) -> str:
     settings = result.settings
     repeats = f", {settings.repeats} times over" if settings.repeats > 1 else ""
     counted = "counted by the server" if result.counted_by == "tokenize" else "estimated from the server's usage"
-    return f"{settings.victims} victims; {_prompts(settings)} tokens ({counted}){repeats}"
+    too_long = settings.arrivals_left_out
+    left_out = f"; {too_long:,} more left out, too long for the model" if too_long else ""
+    return f"{settings.victims} victims; {_prompts(settings)} tokens ({counted}){left_out}{repeats}"
 
 
 def _prompts(settings: ProbeSettings) -> str:

@@ -13,9 +13,9 @@ from prefillwatch.errors import ConfigError
 from prefillwatch.lab.arrivals import Schedule
 from prefillwatch.lab.probe.experiment import Progress, run_probe
 from prefillwatch.lab.probe.settings import Plan, ProbeSettings, plan
-from prefillwatch.lab.prompts import learning_tokens
+from prefillwatch.lab.prompts import LARGEST_TEMPLATE, learning_tokens
 from prefillwatch.lab.sweep.figures import MixFigures, ProbeFigures
-from prefillwatch.lab.sweep.mix import MixSettings, fitting, mix_schedule
+from prefillwatch.lab.sweep.mix import MixSettings, mix_schedule
 from prefillwatch.lab.sweep.play_mix import run_mix
 from prefillwatch.lab.sweep.probing import probe_figures
 from prefillwatch.lab.target import Target, TargetError
@@ -45,7 +45,7 @@ class Measurement:
     def schedule(self, max_model_len: int | None = None) -> Schedule:
         if self.arrivals is None:
             return mix_schedule(self.mix, max_model_len)
-        return fitting(self.arrivals.limited(speed=self.mix.rate, seconds=self.mix.seconds), max_model_len)
+        return self.arrivals.limited(speed=self.mix.rate, seconds=self.mix.seconds).fitting(max_model_len)
 
     def made_with(self) -> dict[str, Any]:
         """What rows must have in common to be held against each other."""
@@ -81,7 +81,7 @@ def bound(measurement: Measurement) -> Bound:
     mix, schedule = measurement.mix, measurement.schedule()
     mix_tokens = 0
     if mix.seconds:
-        mix_tokens = schedule.prompt_tokens + schedule.output_tokens + learning_tokens()
+        mix_tokens = schedule.most_tokens(LARGEST_TEMPLATE) + learning_tokens()
         mix_tokens += mix.readers * mix.reader_tokens
     return Bound(
         tokens=sum(each.tokens for each in plans) + mix_tokens,

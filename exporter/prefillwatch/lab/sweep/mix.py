@@ -60,14 +60,6 @@ def mix_schedule(settings: MixSettings, max_model_len: int | None = None) -> Sch
     return Schedule(tuple(sorted(arrivals, key=lambda arrival: arrival.at_seconds)))
 
 
-def fitting(schedule: Schedule, max_model_len: int | None) -> Schedule:
-    """Arrivals of a file without those that the model cannot take, which are counted as left out."""
-    if max_model_len is None:
-        return schedule
-    kept = tuple(each for each in schedule.arrivals if each.prompt_tokens + each.output_tokens <= max_model_len)
-    return Schedule(kept, schedule.left_out + len(schedule.arrivals) - len(kept))
-
-
 def _arrivals(kind: Kind, settings: MixSettings, max_model_len: int | None) -> Iterable[Arrival]:
     rng = random.Random(f"mix {kind.name} {settings.seed}")
     at_seconds = 0.0

@@ -35,8 +35,10 @@ async def run_mix(target: Target, schedule: Schedule, settings: MixSettings) -> 
 async def _prepared(target: Target, schedule: Schedule, settings: MixSettings) -> _Mix:
     """All prompts are made before, so that counting their tokens does not disturb what is measured."""
     maker = await PromptMaker.learn(target)
-    least = min(VICTIM_PROMPT_TOKENS, target.max_model_len or VICTIM_PROMPT_TOKENS)
-    texts = {id(each): (await maker.make(max(each.prompt_tokens, least))).text for each in schedule.arrivals}
+    texts = {
+        id(each): (await maker.make(max(each.prompt_tokens, maker.shortest), each.blocks)).text
+        for each in schedule.arrivals
+    }
     return _Mix(maker, schedule, settings, texts)
 
 

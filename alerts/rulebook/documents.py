@@ -127,6 +127,7 @@ def test_constants(source: Source) -> dict[str, str]:
         "scrape": str(source.scrape),
         "evaluation": str(source.evaluation),
         "window": str(source.diagnosis),
+        "start": str(source.start),
         "itl": repr(float(source.promises["itl"])),
     }
     for alert in all_alerts(source):

@@ -65,6 +65,12 @@ class Names:
         show = '{{ . | first | value | printf "%.0f" }}'
         return asked(self.here(name), self.place, show, "an unknown number of")
 
+    def engine_now(self, name: str) -> str:
+        """A gauge summed over all models of the replica that an alert is about: adapters share its engine."""
+        job, replica, _ = self.place
+        query = f"sum({self.source.metric(name)}{{{job}=%q,{replica}=%q}})"
+        return asked(query, (job, replica), '{{ . | first | value | printf "%.0f" }}', "an unknown number of")
+
     def replica_itl(self, quantile: str) -> str:
         metric = self.source.metric("inter_token_latency_seconds")
         return f"instance_model:{metric}:{quantile}_rate{self.window.name}"

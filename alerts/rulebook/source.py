@@ -112,6 +112,10 @@ class Source:
     def freeze(self) -> Duration:
         return self.duration(self.raw["windows"]["freeze"])
 
+    @cached_property
+    def start(self) -> Duration:
+        return self.duration(self.raw["windows"]["start"])
+
     def hold(self, alert: str) -> Duration:
         return self.duration(self.raw["holds"][alert]["for"])
 
@@ -157,6 +161,6 @@ def _check(source: Source) -> None:
         raise ValueError(
             f"windows.diagnosis ({source.diagnosis}) is shorter than four scrapes ({source.scrape}); lengthen it"
         )
-    _ = source.evaluation, source.freeze, source.burn_rates
+    _ = source.evaluation, source.freeze, source.start, source.burn_rates
     for alert in source.raw["holds"]:
         source.keep(alert)

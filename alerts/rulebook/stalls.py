@@ -49,8 +49,8 @@ def _stream_freeze(n: Names) -> Alert:
         description=(
             f"A reader of {label('model')} on {label(s.replica_label)} has seen no token for {VALUE_AS_SECONDS}; "
             f"{n.gauge_here('frozen_streams')} of {n.gauge_here('decoding_streams')} streams are frozen now. "
-            f"Waiting for their first token: {n.gauge_here('prefilling_requests')} requests with "
-            f"{n.gauge_here('prefilling_tokens')} prompt tokens."
+            f"Waiting for their first token: {n.engine_now('prefilling_requests')} requests with "
+            f"{n.engine_now('prefilling_tokens')} prompt tokens."
         ),
     )
 

@@ -21,11 +21,20 @@ def trust_alerts(source: Source) -> tuple[Alert, ...]:
 
 
 def _upstream_down(n: Names) -> Alert:
+    """A sidecar starts before its server, which then loads its model: a replica that is new and has never been up is
+    given its time. One that was up, or has been known for longer, is not."""
     s, name = n.source, "UpstreamDown"
+    up = n.metric("up")
     return Alert(
         name=name,
         severity="critical",
-        expr=promql(f"{n.metric('up')} == 0"),
+        expr=promql(f"""
+            {up} == 0
+            unless (
+              max_over_time({up}[{s.start}]) == 0
+              unless present_over_time({up}[{n.window}] offset {s.start})
+            )
+        """),
         hold=s.hold(name),
         keep=s.keep(name),
         summary="The server behind prefillwatch does not answer its health check.",

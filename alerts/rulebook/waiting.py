@@ -30,7 +30,8 @@ def waiting_alerts(source: Source) -> tuple[Alert, ...]:
 
 def _prefill_head_of_line(n: Names) -> Alert:
     """Long prompts keep the engine busy while short ones queue. Verdicts may veto it but are not waited for: they are
-    counted when an incident of waiting is over, and such an incident can last as long as the long prompts come."""
+    counted when an incident of waiting is over, and such an incident can last as long as the long prompts come. Work
+    is that of all models: adapters share the engine, and short prompts to one wait behind long ones to another."""
     s, name = n.source, "PrefillHeadOfLine"
     short = "|".join(s.words("short_prompts"))
     queue = n.raw("queue_seconds_bucket", prompt_bucket=f"~{short}")
@@ -44,7 +45,8 @@ def _prefill_head_of_line(n: Names) -> Alert:
             histogram_quantile(0.9, sum without (prompt_bucket) (rate({queue}[{n.window}])))
               > {number(s.threshold("short_queue_p90"))}
             and sum without (prompt_bucket) (increase({count}[{n.window}])) > {number(s.threshold("min_requests"))}
-            and sum without (prompt_bucket) (rate({long_work}[{n.window}])) > {number(s.threshold("long_work_share"))}
+            and ignoring (model) sum without (model, prompt_bucket) (rate({long_work}[{n.window}]))
+              > {number(s.threshold("long_work_share"))}
             unless sum without (cause) (increase({others}[{n.window}]))
               > {number(s.threshold("cause_share"))}
               * sum without (cause) (increase({n.metric("waits_total")}[{n.window}]))
@@ -57,13 +59,14 @@ def _prefill_head_of_line(n: Names) -> Alert:
             f"{label(s.replica_label)} waited {VALUE_AS_SECONDS} or longer before the engine took it up (limit "
             f"{number(s.threshold('short_queue_p90'))} s), while longer prompts kept it busy for "
             f"{share(s.threshold('long_work_share'))} of the time or more. In prefill now: "
-            f"{n.gauge_here('prefilling_tokens')} prompt tokens."
+            f"{n.engine_now('prefilling_tokens')} prompt tokens."
         ),
     )
 
 
 def _first_token_stuck(n: Names) -> Alert:
-    """Long prompts take long: what their tokens cost on this server is allowed for, where it has been learned."""
+    """Long prompts take long: what their tokens cost on this server is allowed for, where it has been learned. All
+    models count, as adapters share the engine: a request waits behind the prompts of the others too."""
     s, name = n.source, "FirstTokenStuck"
     return Alert(
         name=name,
@@ -71,9 +74,10 @@ def _first_token_stuck(n: Names) -> Alert:
         expr=promql(f"""
             {n.metric("oldest_first_token_wait_seconds")} > {number(s.threshold("first_token_wait"))}
             unless {n.metric("oldest_first_token_wait_seconds")}
-              <= {number(s.threshold("work_factor"))}
-              * {n.metric("prefill_cost_seconds_per_token")}
-              * {n.metric("prefilling_tokens")}
+              <= ignoring (model) group_left ()
+              {number(s.threshold("work_factor"))}
+              * max without (model) ({n.metric("prefill_cost_seconds_per_token")})
+              * sum without (model) ({n.metric("prefilling_tokens")})
         """),
         hold=s.hold(name),
         keep=s.keep(name),
@@ -105,6 +109,8 @@ def _kv_cache_nearly_full(n: Names) -> Alert:
 
 
 def _preemption_storm(n: Names) -> Alert:
+    """A storm goes on. A count that moves once is that of a sidecar that was restarted: it begins with what the engine
+    counts now, which may be less than it had carried over restarts, and then Prometheus takes all of it for new."""
     s, name = n.source, "PreemptionStorm"
     preemptions = f"sum without (engine) (rate({n.metric('preemptions_total')}[{n.window}]))"
     requests = f"rate({n.raw('requests_total', endpoint='~' + '|'.join(GENERATING))}[{n.window}])"
@@ -113,6 +119,8 @@ def _preemption_storm(n: Names) -> Alert:
         severity="warning",
         expr=promql(f"""
             {preemptions} > {number(s.threshold("min_preemption_rate"))}
+            and max without (engine) (changes({n.metric("preemptions_total")}[{n.window}])) \
+>= {number(s.threshold("preemption_scrapes"))}
             unless
               {preemptions}
               <= {number(s.threshold("preemptions_per_request"))}

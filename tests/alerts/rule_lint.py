@@ -28,7 +28,7 @@ from prefillwatch.export.spec import Kind, Spec
 Rule = dict[str, Any]
 
 COMPARISONS = ("==", "!=", ">", "<", ">=", "<=")
-OF_COUNTERS = ("rate", "irate", "increase", "resets")
+OF_COUNTERS = ("rate", "irate", "increase", "resets", "changes")
 OF_GAUGES = ("avg_over_time", "min_over_time", "max_over_time", "sum_over_time", "delta", "deriv", "quantile_over_time")
 UNSTABLE = ("topk", "bottomk", "limitk", "limit_ratio")
 SEVERITIES = ("critical", "warning", "info")

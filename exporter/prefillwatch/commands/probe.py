@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from prefillwatch.commands.outputs import check_writable, say, write
 from prefillwatch.commands.reaching import key_of, seconds, with_key, with_trust
-from prefillwatch.errors import ConfigError
+from prefillwatch.commands.stopping import stop_on_signals
 from prefillwatch.lab.arrivals import read_arrivals
 from prefillwatch.lab.charts.drawing import require_charts
 from prefillwatch.lab.probe.experiment import Progress, run_probe
@@ -23,9 +22,8 @@ from prefillwatch.lab.probe.result import ProbeResult
 from prefillwatch.lab.probe.saved import read_side
 from prefillwatch.lab.probe.settings import ProbeSettings, fitted, plan
 from prefillwatch.lab.probe.terminal import report
+from prefillwatch.lab.stopping import INTERRUPTED
 from prefillwatch.lab.target import Target, reach
-
-INTERRUPTED = 130
 
 
 def _sizes(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:  # noqa: ARG001 (click's signature)
@@ -145,18 +143,17 @@ def probe(
         settings = settings.of_arrivals(read_arrivals(arrivals_file).limited(seconds=arrivals_for))
     plan(settings)
     before = read_side(compare_file) if compare_file else None
-    for file in (json_file, html_file):
-        _check_writable(file)
+    check_writable(json=json_file, html=html_file)
     if html_file:
         require_charts()
     key = key_of(api_key_file, api_key)
     reaching = reach(url, api_key=key, model=model, headers=headers, ca_file=ca_file, insecure=insecure)
     result = asyncio.run(_probe(reaching, settings))
-    if json_file:
-        json_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
-    if html_file:
-        html_file.write_text(to_html(result, before))
     click.echo("\n".join(report(result, before)))
+    if json_file:
+        write(json_file, json.dumps(result.to_json(), indent=1) + "\n")
+    if html_file:
+        write(html_file, to_html(result, before))
     sys.exit(0 if not result.problem else INTERRUPTED if result.interrupted else 1)
 
 
@@ -179,22 +176,13 @@ def _settings(options: dict[str, Any]) -> ProbeSettings:
 
 
 async def _probe(reaching: Any, settings: ProbeSettings) -> ProbeResult:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def end() -> None:
-        stop.set()
-        loop.remove_signal_handler(signal.SIGINT)  # the next one is not to be reasoned with
-
     target: Target = await reaching
     settings = fitted(settings, target.max_model_len)
     screen = _Screen()
     screen.line(f"{target.model} at {target.url}; Ctrl-C ends it early")
     screen.line(plan(settings).sentence())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end)
     try:
-        return await run_probe(target, settings, screen.show, stop=stop)
+        return await run_probe(target, settings, screen.show, stop=stop_on_signals())
     finally:
         screen.clear()
 
@@ -213,17 +201,12 @@ class _Screen:
             self.line(text)
         elif self._is_terminal:
             width = shutil.get_terminal_size().columns - 1
-            click.echo(f"\r\x1b[K{text[:width]}", nl=False, err=True)
+            say(f"\r\x1b[K{text[:width]}", end="")
 
     def line(self, text: str) -> None:
         self.clear()
-        click.echo(text, err=True)
+        say(text)
 
     def clear(self) -> None:
         if self._is_terminal:
-            click.echo("\r\x1b[K", nl=False, err=True)
-
-
-def _check_writable(file: Path | None) -> None:
-    if file is not None and not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise ConfigError(f"{file} cannot be written; choose a file in a folder that exists and may be written to")
+            say("\r\x1b[K", end="")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -13,11 +11,14 @@ from typing import Any, Final
 
 import click
 
+from prefillwatch.commands.outputs import check_writable, say, write
 from prefillwatch.commands.reaching import seconds
-from prefillwatch.errors import ConfigError
+from prefillwatch.commands.stopping import stop_on_signals
+from prefillwatch.errors import PrefillwatchError
 from prefillwatch.lab.arrivals import read_arrivals
 from prefillwatch.lab.charts.drawing import require_charts
 from prefillwatch.lab.probe.settings import ProbeSettings
+from prefillwatch.lab.stopping import INTERRUPTED
 from prefillwatch.lab.sweep.choice import Slo
 from prefillwatch.lab.sweep.figures import MixFigures, ProbeFigures
 from prefillwatch.lab.sweep.grid import grid
@@ -31,7 +32,6 @@ from prefillwatch.lab.sweep.sweep import Sweep, SweepSettings, row_label
 from prefillwatch.lab.sweep.text import report
 from prefillwatch.lab.target import Target
 
-INTERRUPTED: Final = 130
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -163,20 +163,24 @@ def sweep(
     slo = Slo(options["slo_itl_p99"], options["slo_ttft"], options["slo_over"])
     for setting in settings.settings:
         settings.prepared(setting)
-    for file in (json_file, html_file):
-        _check_writable(file)
+    check_writable(json=json_file, html=html_file)
     if html_file:
         require_charts()
     labels = [row_label(setting) for setting in settings.settings]
     shown = without_secrets(command)
     made = measurement.made_with()
     store = open_store(json_file, shown, made, labels, now=time.time(), overwrite=overwrite)
-    _say("\n".join(plan_lines(settings, measurement, each, store.resumed)))
+    say("\n".join(plan_lines(settings, measurement, each, store.resumed)))
     if only_plan:
         return
     if settings.logs is not None:
         settings.logs.mkdir(parents=True, exist_ok=True)
-    complete = asyncio.run(_sweep(settings, measurement, store))
+    try:
+        complete = asyncio.run(_sweep(settings, measurement, store))
+    except PrefillwatchError:
+        if store.results.settings:
+            click.echo(report(store.results, slo))
+        raise
     _report(store.results, slo, json_file, html_file)
     sys.exit(_exit_code(store.results, complete))
 
@@ -220,42 +224,25 @@ def _measurement(options: dict[str, Any]) -> Measurement:
 
 async def _sweep(settings: SweepSettings, measurement: Measurement, store: Store) -> bool:
     """Whether it came to its end."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def end() -> None:
-        stop.set()
-        _say("stopping the server; once more kills it")
-        loop.remove_signal_handler(signal.SIGINT)  # the next one is not to be reasoned with
 
     async def on_server(target: Target, say: Say) -> tuple[tuple[ProbeFigures, ...], MixFigures | None]:
         return await measure(target, measurement, say)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, end)
-    return await Sweep(settings, on_server, bound(measurement), store, _say, stop).run()
+    stop = stop_on_signals(lambda: say("stopping the server; once more kills it"))
+    return await Sweep(settings, on_server, bound(measurement), store, say, stop).run()
 
 
 def _report(results: Results, slo: Slo, json_file: Path, html_file: Path | None) -> None:
-    _say("")
+    say("")
     click.echo(report(results, slo))
     if not results.settings:
         return
     if html_file:
-        html_file.write_text(page(results, slo))
-    _say(f"\nwritten: {', '.join(str(file) for file in (json_file, html_file) if file)}")
+        write(html_file, page(results, slo))
+    say(f"\nwritten: {', '.join(str(file) for file in (json_file, html_file) if file)}")
 
 
 def _exit_code(results: Results, complete: bool) -> int:
     if not complete:
         return INTERRUPTED
     return 0 if any(row.failure is None for row in results.settings) else 1
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def _check_writable(file: Path | None) -> None:
-    if file is not None and not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise ConfigError(f"{file} cannot be written; choose a file in a folder that exists and may be written to")

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from prefillwatch.commands.outputs import check_writable, say, write
 from prefillwatch.commands.reaching import key_of, seconds, with_key, with_trust
+from prefillwatch.commands.stopping import stop_on_signals
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.charts.drawing import require_charts
 from prefillwatch.lab.target import reach
 from prefillwatch.lab.trace.analyse import read_file
 from prefillwatch.lab.trace.annotate import annotate
 from prefillwatch.lab.trace.capture import CaptureSettings, capture
-from prefillwatch.lab.trace.errors import TraceError
+from prefillwatch.lab.trace.errors import CaptureInterrupted, TraceError
 from prefillwatch.lab.trace.findings import ClientSide
 from prefillwatch.lab.trace.picture import draw
 from prefillwatch.lab.trace.text import client_side, report
@@ -85,9 +85,7 @@ def trace(
     """
     if (file is None) == (url is None):
         raise ConfigError("give a trace FILE, or --capture URL to make one")
-    outputs = {"--json": json_file, "--svg": svg_file, "--png": png_file, "--annotate": annotated_file}
-    for option, output in outputs.items():
-        _check_writable(option, output)
+    check_writable(json=json_file, svg=svg_file, png=png_file, annotate=annotated_file)
     if svg_file or png_file:
         require_charts()
     seen: ClientSide | None = None
@@ -98,7 +96,7 @@ def trace(
     elif seen is not None:
         click.echo(client_side(seen))
     if seen is not None and seen.problem:
-        raise TraceError(f"the capture ended early: {seen.problem}")
+        raise (CaptureInterrupted if seen.interrupted else TraceError)(f"the capture ended early: {seen.problem}")
 
 
 def _read(
@@ -109,7 +107,7 @@ def _read(
     click.echo(report(findings) + (f"\n\n{client_side(seen)}" if seen else ""))
     if json_file:
         told = msgspec.to_builtins(findings) | ({"clients": msgspec.to_builtins(seen)} if seen else {})
-        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+        write(json_file, msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
     for picture in pictures:
         draw(findings, picture)
     if reader.problem:
@@ -117,11 +115,6 @@ def _read(
     if annotated_file and reader.events_end is not None:
         annotate(file, annotated_file, findings, reader.events_end)
         click.echo(f"\nAnnotated trace, for https://ui.perfetto.dev: {annotated_file}")
-
-
-def _check_writable(option: str, file: Path | None) -> None:
-    if file is not None and not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise ConfigError(f"{option} {file} cannot be written; choose a file in a folder that may be written to")
 
 
 def _captured(url: str, options: dict[str, Any]) -> tuple[Path | None, ClientSide]:
@@ -142,30 +135,17 @@ def _captured(url: str, options: dict[str, Any]) -> tuple[Path | None, ClientSid
 async def _capture(
     url: str, settings: CaptureSettings, folder: TraceFolder | None, options: dict[str, Any]
 ) -> tuple[Path | None, ClientSide]:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def end() -> None:
-        stop.set()
-        loop.remove_signal_handler(signal.SIGINT)  # the next one ends without ado
-
     key = key_of(options["api_key_file"], options["api_key"])
     target = await reach(
         url, api_key=key, model=options["model"], ca_file=options["ca_file"], insecure=options["insecure"]
     )
-    _say(f"{target.model} at {target.url}: at most {settings.most_tokens:,} tokens and {settings.max_seconds:g} s")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end)
-    seen = await capture(target, settings, _say, stop)
+    say(f"{target.model} at {target.url}: at most {settings.most_tokens:,} tokens and {settings.max_seconds:g} s")
+    seen = await capture(target, settings, say, stop_on_signals())
     if folder is None:
-        _say("the trace is where the server writes it, its torch_profiler_dir; then: prefillwatch trace FILE")
+        say("the trace is where the server writes it, its torch_profiler_dir; then: prefillwatch trace FILE")
         return None, seen
     traces = await folder.new_traces(_PATIENCE_S)
     for other in traces[1:]:
-        _say(f"there is one more, of another worker: {other}")
-    _say(f"reading {traces[0]}")
+        say(f"there is one more, of another worker: {other}")
+    say(f"reading {traces[0]}")
     return traces[0], seen
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)

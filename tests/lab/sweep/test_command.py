@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.lab.sweep.rows import row
 
 from prefillwatch.cli import main
+from prefillwatch.lab.sweep.store import ResultsError
+from prefillwatch.lab.sweep.sweep import Sweep
 
 SIMULATOR = ("--", "prefillwatch", "sim", "--preset", "small")
 BRIEF = (
@@ -124,6 +127,18 @@ def test_other_results_in_the_file_are_not_touched() -> None:
     assert result.exit_code == 2
     assert "sweep.json holds no results of a sweep" in result.stderr
     assert Path("sweep.json").read_text() == "{}"
+
+
+def test_results_that_cannot_be_written_are_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(sweep: Sweep) -> bool:
+        sweep._store.results.settings.append(row("(as given)", 0.123, 1.0))
+        raise ResultsError("cannot write results to sweep.json: No space left on device")
+
+    monkeypatch.setattr(Sweep, "run", run)
+    result = invoke(*SIMULATOR)
+    assert result.exit_code == 1
+    assert "123 ms" in result.stdout
+    assert result.stderr.endswith("error: cannot write results to sweep.json: No space left on device\n")
 
 
 def test_ctrl_c_stops_the_server_and_reports_what_there_is() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from prefillwatch.errors import ConfigError
 from prefillwatch.lab.target import Target, TargetError, reach
 from prefillwatch.lab.trace import capture as capture_module
 from prefillwatch.lab.trace.capture import CaptureSettings, capture, check_profiler
-from prefillwatch.lab.trace.errors import TraceError
+from prefillwatch.lab.trace.errors import CaptureInterrupted, TraceError
 from prefillwatch.lab.trace.findings import ClientSide
 from prefillwatch.lab.trace.trace_files import TraceFolder
 
@@ -94,8 +95,27 @@ def test_interrupted_it_disarms_the_profiler_and_tells_what_was_seen(tmp_path: P
     with profiled_server(tmp_path) as server:
         seen = captured(server, stopped=True)
     assert [path for path, _ in server.told] == ["/start_profile", "/stop_profile"]
-    assert seen.problem == "interrupted"
+    assert (seen.problem, seen.interrupted) == ("interrupted", True)
     assert seen.gap_during_seconds is None
+
+
+def test_interrupted_while_it_is_armed_it_is_disarmed(tmp_path: Path) -> None:
+    """By a second Ctrl-C, say: nobody knows yet whether the profiler runs."""
+
+    async def run(url: str) -> None:
+        loop, armed = asyncio.get_running_loop(), asyncio.Event()
+        server.on_start = lambda: (loop.call_soon_threadsafe(armed.set), never.wait(10))[0]
+        capturing = asyncio.ensure_future(capture(await reach(url), SETTINGS, lambda text: None, asyncio.Event()))
+        await armed.wait()
+        capturing.cancel()
+        never.set()
+        with pytest.raises(asyncio.CancelledError):
+            await capturing
+
+    never = threading.Event()
+    with profiled_server(tmp_path) as server:
+        asyncio.run(run(server.url))
+    assert [path for path, _ in server.told] == ["/start_profile", "/stop_profile"]
 
 
 def test_interrupted_before_there_is_no_trace_to_wait_for(tmp_path: Path) -> None:
@@ -104,9 +124,13 @@ def test_interrupted_before_there_is_no_trace_to_wait_for(tmp_path: Path) -> Non
         stop.set()
         await capture(await reach(url), SETTINGS, lambda text: None, stop)
 
-    with profiled_server(tmp_path) as server, pytest.raises(TraceError, match="nothing was captured: interrupted"):
+    with (
+        profiled_server(tmp_path) as server,
+        pytest.raises(CaptureInterrupted, match="nothing was captured: interrupted"),
+    ):
         asyncio.run(run(server.url))
     assert server.told == []
+    assert server.chats == 0, "not even to get to know the server"
 
 
 def test_out_of_time_it_disarms_the_profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

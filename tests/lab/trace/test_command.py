@@ -5,6 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,6 +116,21 @@ def test_capture_of_a_server_without_profiler_names_the_flag(tmp_path: Path) -> 
         result = invoke("--capture", server.url, "--trace-dir", tmp_path)
     assert result.exit_code == 1
     assert "start vLLM with --profiler-config" in result.output
+
+
+def test_ctrl_c_ends_a_capture_stops_the_profiler_and_reports_what_there_is(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "prefillwatch", "trace", "--trace-dir", str(tmp_path), "--no-warm"]
+    command += ["--prompt-tokens", "300", "--victims", "1", "--steps-before", "200", "--victim-tokens", "8000"]
+    with (
+        profiled_server(tmp_path) as server,
+        subprocess.Popen([*command, "--capture", server.url], stdout=-1, stderr=-1, text=True) as process,
+    ):
+        server.on_start = lambda: os.kill(process.pid, signal.SIGINT)
+        report, said = process.communicate()
+    assert process.returncode == 130
+    assert not server.running
+    assert "Heartbeat: 12 engine steps" in report
+    assert said.endswith("prefillwatch: error: the capture ended early: interrupted\n")
 
 
 def test_capture_out_of_time_still_reports_and_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
+from prefillwatch.lab.stopping import Stopped, unless_stopped
+
 _STOPPED: Final = "it was interrupted"
 
 
@@ -41,19 +43,10 @@ class Halt:
 
     async def first_of(self, work: Coroutine[Any, Any, None]) -> None:
         """Does the work, or cancels it and raises Halted once it has cleaned up."""
-        doing = asyncio.ensure_future(work)
-        halting = asyncio.ensure_future(self._event.wait())
         try:
-            await asyncio.wait((doing, halting), return_when=asyncio.FIRST_COMPLETED)
-            if not doing.done():
-                raise Halted(self._why, wanted=self._why == _STOPPED)
-            doing.result()
-        finally:
-            halting.cancel()
-            if not doing.done():
-                doing.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await doing
+            await unless_stopped(work, self._event)
+        except Stopped:
+            raise Halted(self._why, wanted=self._why == _STOPPED) from None
 
     async def _wait_for_stop(self) -> None:
         if self._stop is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from prefillwatch.errors import ConfigError, PrefillwatchError
+from prefillwatch.lab.stopping import Stopped, cancelled, unless_stopped
 from prefillwatch.lab.sweep.figures import MixFigures, Outcome, ProbeFigures, spread
 from prefillwatch.lab.sweep.grid import Setting, command_with
 from prefillwatch.lab.sweep.lag import LagWatch
@@ -32,10 +32,6 @@ T = TypeVar("T")
 
 _OURSELVES: Final = "prefillwatch"
 _LAST_BREATH_S: Final = 2.0
-
-
-class Stopped(Exception):  # noqa: N818 (no error: the user wanted it)
-    """The sweep is to end now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +88,7 @@ class Sweep:
                 self._tell(number, label, "measured before")
                 continue
             try:
-                self._store.add(await self._until_stopped(self._row(number, setting, label)))
+                self._store.add(await unless_stopped(self._row(number, setting, label), self._stop))
             except Stopped:
                 self._tell(number, label, "interrupted; its server is stopped")
                 return False
@@ -161,19 +157,6 @@ class Sweep:
         logs = self._settings.logs
         return logs / f"{number:02}.log" if logs else None
 
-    async def _until_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work; on ``stop`` it is cancelled, cleans up, and Stopped is raised."""
-        doing = asyncio.ensure_future(work)
-        stopping = asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if not doing.done():
-                raise Stopped
-            return doing.result()
-        finally:
-            stopping.cancel()
-            await _cancelled(doing)
-
 
 async def _unless_it_dies(server: Server, work: Coroutine[Any, Any, T]) -> T:
     """The result of the work, unless the server ends before. Raises ServerError then, whatever the work made of it."""
@@ -189,13 +172,7 @@ async def _unless_it_dies(server: Server, work: Coroutine[Any, Any, T]) -> T:
         return doing.result()
     finally:
         dying.cancel()
-        await _cancelled(doing)
-
-
-async def _cancelled(task: asyncio.Future[Any]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Exception):
-        await task
+        await cancelled(doing)
 
 
 def _findable(command: Sequence[str]) -> tuple[str, ...]:

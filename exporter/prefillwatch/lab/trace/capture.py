@@ -13,8 +13,9 @@ from typing import Final
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.client import Answer
 from prefillwatch.lab.prompts import Prompt, PromptMaker, learning_tokens
+from prefillwatch.lab.stopping import Stopped, unless_stopped
 from prefillwatch.lab.target import PATIENCE_S, Target, TargetError, refusal
-from prefillwatch.lab.trace.errors import TraceError
+from prefillwatch.lab.trace.errors import CaptureInterrupted, TraceError
 from prefillwatch.lab.trace.findings import ClientSide
 
 START: Final = "/start_profile"
@@ -89,30 +90,40 @@ async def capture(
 
     Raises TargetError when the server refuses a request or has no profiler, TraceError when it came to no profile.
     """
+    try:
+        return await _captured(target, settings, say, stop)
+    except Stopped:
+        raise CaptureInterrupted("nothing was captured: interrupted") from None
+
+
+async def _captured(
+    target: Target, settings: CaptureSettings, say: Callable[[str], None], stop: asyncio.Event
+) -> ClientSide:
     await check_profiler(target)
     if target.max_model_len and settings.prompt_tokens + _ANSWER > target.max_model_len:
         raise ConfigError(f"a prompt of {settings.prompt_tokens} tokens does not fit; {target.model} takes "
                           f"{target.max_model_len} with the answer")  # fmt: skip
+    target, shorts, long = await unless_stopped(_prepared(target, settings, say), stop)
+    return await _Scene(target, settings, say, stop).play(shorts, long)
+
+
+async def _prepared(
+    target: Target, settings: CaptureSettings, say: Callable[[str], None]
+) -> tuple[Target, list[Prompt], Prompt]:
+    """The server as it likes to be spoken to, and the victims' prompts and the long one, all made before."""
     maker = await PromptMaker.learn(target)
     long = await maker.make_many(2 if settings.warm else 1, settings.prompt_tokens)
     shorts = await maker.make_many(settings.victims, _VICTIM_PROMPT)
     if settings.warm:
         say(f"warming up with a prompt of {long[-1].tokens:,} tokens")
-        await _warm_up(maker.target, long[-1], settings, stop)
-    return await _Scene(maker.target, settings, say, stop).play(shorts, long[0])
+        await _warm_up(maker.target, long[-1], settings)
+    return maker.target, shorts, long[0]
 
 
-async def _warm_up(target: Target, prompt: Prompt, settings: CaptureSettings, stop: asyncio.Event) -> None:
-    asking = asyncio.ensure_future(target.ask(target.body(prompt.text, _ANSWER), timeout_seconds=settings.max_seconds))
-    stopped = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({asking, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if asking.done() and (why := refusal(asking.result())):
-            raise TargetError(f"{target.url} gives no answer to a prompt of {prompt.tokens:,} tokens ({why})")
-    finally:
-        for task in (asking, stopped):
-            task.cancel()
-        await asyncio.gather(asking, stopped, return_exceptions=True)
+async def _warm_up(target: Target, prompt: Prompt, settings: CaptureSettings) -> None:
+    answer = await target.ask(target.body(prompt.text, _ANSWER), timeout_seconds=settings.max_seconds)
+    if why := refusal(answer):
+        raise TargetError(f"{target.url} gives no answer to a prompt of {prompt.tokens:,} tokens ({why})")
 
 
 class _Scene:
@@ -139,6 +150,8 @@ class _Scene:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         if not self._run.armed_ns:
+            if self._stop.is_set():
+                raise Stopped
             raise TraceError(f"nothing was captured: {self._problem}")
         return self._seen(long)
 
@@ -198,7 +211,11 @@ class _Scene:
     async def _arm(self) -> None:
         # Releases that know no such wishes ignore them.
         wishes = {"profile_prefix": f"prefillwatch-{time.time_ns() // 1_000_000}", "max_iterations": _MOST_STEPS}
-        answer = await self._target.ask(wishes, path=START, timeout_seconds=WRITING_LIMIT_S)
+        try:
+            answer = await self._target.ask(wishes, path=START, timeout_seconds=WRITING_LIMIT_S)
+        except asyncio.CancelledError:
+            await self._disarm()
+            raise
         if answer.status == 404:
             raise _without_profiler(self._target)
         if why := refusal(answer):
@@ -227,6 +244,7 @@ class _Scene:
             gap_during_seconds=self._gap(sent, answered) if sent and answered else None,
             gap_after_seconds=self._gap(answered, run.disarmed_ns) if answered else None,
             problem=self._problem,
+            interrupted=bool(self._problem) and self._stop.is_set(),
         )
 
     def _gap(self, start_ns: int, end_ns: int) -> float | None:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from prefillwatch.errors import PrefillwatchError
+from prefillwatch.lab.stopping import INTERRUPTED
 
 
 class TraceError(PrefillwatchError):
     """The file cannot be read as a trace of the torch profiler, or holds nothing that steps can be found in."""
+
+
+class CaptureInterrupted(TraceError):  # noqa: N818 (somebody wanted it)
+    """A capture was ended before it was done."""
+
+    exit_code = INTERRUPTED

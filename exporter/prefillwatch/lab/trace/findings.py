@@ -170,3 +170,5 @@ class ClientSide(msgspec.Struct, frozen=True):
     gap_after_seconds: float | None
     problem: str = ""
     """Why the capture ended early, if it did."""
+    interrupted: bool = False
+    """It was told to stop."""

@@ -13,7 +13,8 @@ from grafana_foundation_sdk.builders import bargauge, stat
 def frozen_streams() -> stat.Panel:
     return answer(
         "Frozen streams now",
-        "Answers that stand still at this moment: their open gap already counts as a stall.",
+        "Answers that stand still at this moment: their open gap already counts as a stall. Not those that their own "
+        "reader holds up.",
         now(f"sum ({metric('frozen_streams')})", "frozen"),
         unit="none",
         steps=limits.ANY_IS_BAD,

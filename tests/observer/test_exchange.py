@@ -74,6 +74,28 @@ def test_an_open_gap_is_a_frozen_stream_while_it_lasts(observed: Observed, relay
     assert observed.values(table.OPEN_GAP)[("m",)] == pytest.approx(0.22)
 
 
+def test_a_reader_who_takes_nothing_is_no_frozen_stream(observed: Observed, relay: Relay) -> None:
+    """We read no further for it, so its silence is its own; what is told of others stays."""
+    asleep, awake = relay.request(0), relay.request(0)
+    for stream in (asleep, awake):
+        stream_tokens(relay, stream, [100 + 20 * i for i in range(20)])
+    relay.add(481, asleep, Kind.BLOCKED)
+    relay.data(9500, awake, chunk())
+    relay.flush()
+    observed.advance(9550)
+    assert observed.values(table.OPEN_GAP) == {("m",): pytest.approx(0.05)}
+    assert observed.values(table.FROZEN_STREAMS) == {("m",): 0}
+    assert observed.values(table.DECODING_STREAMS) == {("m",): 2}
+    # It takes all, and now upstream is silent for longer than the client was.
+    relay.add(9700, asleep, Kind.UNBLOCKED)
+    relay.data(9701, asleep, chunk())
+    relay.add(19000, awake, Kind.BLOCKED)
+    relay.flush()
+    observed.advance(19500)
+    assert observed.values(table.OPEN_GAP) == {("m",): pytest.approx(10.0)}
+    assert observed.values(table.FROZEN_STREAMS) == {("m",): 2}
+
+
 def test_gaps_that_overlap_a_prefill_are_told_apart(observed: Observed, relay: Relay) -> None:
     victims = [relay.request(0) for _ in range(3)]
     for victim in victims:

@@ -112,12 +112,16 @@ LAGGED_GAPS = _counter(
     "Gaps that ended when the relay itself had been held up for 20 ms or more, so that they are in part our own fault.",
 )
 DECODING_STREAMS = _gauge("decoding_streams", (MODEL,), "Streams between their first and their last token now.")
-FROZEN_STREAMS = _gauge("frozen_streams", (MODEL,), "Decoding streams whose open gap already counts as a stall, now.")
+FROZEN_STREAMS = _gauge(
+    "frozen_streams",
+    (MODEL,),
+    "Decoding streams whose open gap already counts as a stall, now; without those that their client holds up.",
+)
 OPEN_GAP = _gauge(
     "open_gap_seconds",
     (MODEL,),
-    "Longest silence of a decoding stream right now, in seconds since the read of its last token event. Absent when "
-    "nothing decodes.",
+    "Longest silence of a decoding stream right now, in seconds since the read of its last token event; without "
+    "streams that their client holds up by reading nothing. Absent when nothing else decodes.",
 )
 
 # --- First tokens and prefill -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from prefillwatch.commands.outputs import OutputError, check_writable, say, writ
 from prefillwatch.errors import ConfigError
 
 
-@pytest.mark.parametrize("place", ["none/a.json", "file/a.json"])
+@pytest.mark.parametrize("place", ["none/a.json", "file/a.json", "."])
 def test_a_place_that_cannot_be_written_is_named_with_its_option(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=f"--json {tmp_path / place} cannot be written; choose a file in a folder"):

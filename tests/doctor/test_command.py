@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,7 +17,8 @@ from click.testing import CliRunner, Result
 from tests.doctor.conftest import Server, recorded
 
 from prefillwatch.cli import main
-from prefillwatch.commands.watching import Access, DoctorError, address_of
+from prefillwatch.commands.watching import Access, DoctorError, Watcher, address_of
+from prefillwatch.doctor.look import Look
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def test_json_beside_the_text(serving: Callable[[str, str], Server], tmp_path: P
 def test_a_file_that_cannot_be_written_is_told_before_watching(server: Server, tmp_path: Path) -> None:
     result = doctor(server.url, "--json", str(tmp_path / "no" / "report.json"))
     assert result.exit_code == 2
-    assert "cannot write" in result.output
+    assert "cannot be written" in result.output
     assert server.asked == []
 
 
@@ -179,6 +181,34 @@ def test_addresses(url: str, shown: str) -> None:
 def test_the_api_is_beside_the_metrics() -> None:
     assert address_of("http://h:1").api == ""
     assert address_of("http://h:1/watch/metrics?x=1").api == "/watch"
+
+
+def test_a_server_behind_a_socket(tmp_path: Path) -> None:
+    body = recorded("harmless")["server"]["pages"][0].encode()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode())
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async def watch() -> Look:
+        async with await asyncio.start_unix_server(answer, tmp_path / "vllm.sock"):
+            return await Watcher(address_of(f"unix:{tmp_path}/vllm.sock"), Access()).watch(0, asyncio.Event())
+
+    asked: list[str] = []
+    assert asyncio.run(watch()).last.namespace == "vllm"
+    assert asked == ["GET /metrics HTTP/1.1"]
+    with pytest.raises(DoctorError, match="has no absolute path; write for example unix:/run/"):
+        address_of("unix:vllm.sock")
+
+
+def test_findings_that_cannot_be_written_are_told_all_the_same(serving: Callable[[str, str], Server]) -> None:
+    result = doctor(serving("unchunked", "sidecar").url, "--watch", "0", "--json", "/dev/full")
+    assert "SEEN      Streams pause when a long prompt arrives" in result.stdout
+    assert result.stderr == "prefillwatch: error: /dev/full could not be written (No space left on device)\n"
+    assert result.exit_code == 1
 
 
 @pytest.mark.parametrize("url", ["ftp://h/metrics", "http://", "http://h:port", "://", "http://[::1", ""])

@@ -8,6 +8,7 @@ import json
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 MODELS = {"data": [{"id": "m", "max_model_len": 4096}]}
@@ -41,12 +42,18 @@ class OpenAIServer:
     cut_after: int | None = None
     """Close a stream after so many tokens, without its end."""
     tls: ssl.SSLContext | None = None
+    unix: Path | None = None
+    """A socket there instead of a port."""
     asked: list[Asked] = field(default_factory=list)
     answer: Callable[[Asked], tuple[int, bytes, str] | None] = lambda _: None
     """Takes a request over: status, body, content type."""
 
     async def __aenter__(self) -> OpenAIServer:
         self._tasks: set[asyncio.Task[None]] = set()
+        if self.unix:
+            self._server = await asyncio.start_unix_server(self._serve, self.unix)
+            self.url = f"unix:{self.unix}"
+            return self
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self.tls)
         scheme = "https" if self.tls else "http"
         self.url = f"{scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"

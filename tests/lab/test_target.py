@@ -77,6 +77,27 @@ def test_a_wrong_server_is_named_with_what_to_do(server: OpenAIServer, options: 
     assert words in error_of(server, **options)
 
 
+@pytest.mark.parametrize("slashes", ["", "//"])
+def test_a_socket_instead_of_a_port(tmp_path: Path, slashes: str) -> None:
+    server = OpenAIServer(unix=tmp_path / "with space")
+
+    async def scenario(running: OpenAIServer) -> None:
+        target = await reach(running.url.replace("unix:", f"unix:{slashes}"))
+        answer = await target.ask({"model": "m", "messages": [{"content": "a"}], "max_tokens": 3, "stream": True})
+        assert (answer.events, answer.complete) == (3, True)
+
+    run_with(server, scenario)
+    assert [(each.path, each.headers["host"]) for each in server.asked] == [
+        ("/v1/models", "localhost"),
+        ("/v1/chat/completions", "localhost"),
+    ]
+
+
+def test_no_socket_there(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=r"no answer from unix:.* \(No such file or directory\); is the server up"):
+        asyncio.run(reach(f"unix:{tmp_path}/none"))
+
+
 def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -93,6 +114,7 @@ def test_nobody_there() -> None:
         ("http://", "is not a server's address"),
         ("http://host:99999", "is not a server's address"),
         ("http://user:pw@host", "holds a user or password"),
+        ("unix:vllm.sock", "has no absolute path; write for example unix:/run/vllm.sock"),
     ],
 )
 def test_what_is_no_address(url: str, words: str) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import click
 import msgspec
 
+from prefillwatch.commands.outputs import check_writable, write
 from prefillwatch.commands.watching import Access, Watcher, address_of
 from prefillwatch.doctor.examine import Report, examine
 from prefillwatch.doctor.look import Look
@@ -97,12 +96,16 @@ def doctor(
     """
     access = Access(token or "", login or "", ca or "", insecure)
     address = address_of(url)
-    with _json_target(json_file) as target:
-        report = examine(asyncio.run(_watch(Watcher(address, access, timeout_s), watch_s)))
-        if json_file != "-":
-            _show(report, address.shown)
-        if target is not None:
-            target.write(msgspec.json.format(msgspec.json.encode({"url": address.shown, **report.document()})) + b"\n")
+    file = Path(json_file).expanduser() if json_file and json_file != "-" else None
+    check_writable(json=file)
+    report = examine(asyncio.run(_watch(Watcher(address, access, timeout_s), watch_s)))
+    document = msgspec.json.format(msgspec.json.encode({"url": address.shown, **report.document()})) + b"\n"
+    if json_file == "-":
+        click.echo(document, nl=False)
+    else:
+        _show(report, address.shown)
+    if file:
+        write(file, document)
     sys.exit(report.exit_code)
 
 
@@ -116,22 +119,6 @@ async def _watch(watcher: Watcher, seconds: float) -> Look:
 def _tell_progress(left_s: float) -> None:
     text = f"watching, {left_s:.0f} s left (Ctrl-C: tell at once)" if left_s > 0 else ""
     click.echo(f"\r{text:<60}" + ("" if text else "\r"), nl=False, err=True)
-
-
-@contextlib.contextmanager
-def _json_target(name: str | None) -> Iterator[IO[bytes] | None]:
-    """Opened before the watch, so that one need not wait for it to learn that the file cannot be written."""
-    if name is None:
-        yield None
-    elif name == "-":
-        yield sys.stdout.buffer
-    else:
-        try:
-            target: IO[bytes] = Path(name).expanduser().open("wb")
-        except OSError as error:
-            raise click.UsageError(f"cannot write {name!r}: {error.strerror}") from None
-        with target:
-            yield target
 
 
 def _show(report: Report, url: str) -> None:

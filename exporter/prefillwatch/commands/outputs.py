@@ -31,7 +31,9 @@ def check_writable(**files: Path | None) -> None:
 
 
 def _is_writable(file: Path) -> bool:
-    return os.access(file, os.W_OK) if file.exists() else file.parent.is_dir() and os.access(file.parent, os.W_OK)
+    if file.exists():
+        return not file.is_dir() and os.access(file, os.W_OK)
+    return file.parent.is_dir() and os.access(file.parent, os.W_OK)
 
 
 def write(file: Path, data: str | bytes) -> None:

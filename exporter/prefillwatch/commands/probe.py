@@ -41,7 +41,11 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
 
 
 @click.command()
-@click.option("--url", required=True, help="The server, any that speaks OpenAI's chat completions; or a prefillwatch.")
+@click.option(
+    "--url",
+    required=True,
+    help="Any server that speaks OpenAI's chat completions, or a prefillwatch; http[s]://… or unix:/PATH.",
+)
 @click.option("--model", metavar="NAME", help="Which of its models. [the first it lists]")
 @click.option(
     "--victims", type=click.IntRange(1, 512), default=6, show_default=True, help="Answers that stream steadily."

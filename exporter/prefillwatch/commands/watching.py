@@ -20,6 +20,7 @@ from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
 from prefillwatch.engine.kinds import PageError
 from prefillwatch.engine.poller import LARGEST_PAGE
 from prefillwatch.errors import PrefillwatchError
+from prefillwatch.settings.addresses import parse_upstream
 
 EVERY_S: Final = 1.0
 _MOST_JSON: Final = 16 << 20
@@ -66,6 +67,8 @@ class Address:
 def address_of(url: str) -> Address:
     """Where the metrics page is. Raises DoctorError for what is no HTTP address."""
     text = url.strip()
+    if text.startswith("unix:"):
+        return _socket_address(text)
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         host, _ = parts.hostname, parts.port
@@ -78,6 +81,14 @@ def address_of(url: str) -> Address:
     login, _, place = parts.netloc.rpartition("@")
     origin = f"{parts.scheme}://{place}"
     return Address(origin, path, origin + path, unquote(login))
+
+
+def _socket_address(text: str) -> Address:
+    try:
+        origin = parse_upstream(text)
+    except ValueError as error:
+        raise DoctorError(str(error)) from None
+    return Address(origin, "/metrics", origin)
 
 
 def _no_address(text: str) -> str:

@@ -13,7 +13,7 @@ import ssl
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import httptools
 import msgspec
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHAT = "/v1/chat/completions"
+UNIX = "unix:"
 LARGEST_UNREAD = 64 * 2**20
 """Bytes of a body, or of one event, beyond which an answer is given up."""
 
@@ -71,15 +72,16 @@ async def ask(
 ) -> Answer:
     """Sends one request on a connection of its own: a POST, or a GET where there is no body.
 
-    `url` is http:// or https://, with a path before `path` or without; `tls` says whom to trust (default: the system's
-    authorities). What a server or the network does is no exception but an `Answer.error`. Cancelling closes the
-    connection; who wants to know what had come by then, or while it comes, passes an `answer` to be filled.
+    `url` is http:// or https://, with a path before `path` or without, or unix:/SOCKET; `tls` says whom to trust
+    (default: the system's authorities). What a server or the network does is no exception but an `Answer.error`.
+    Cancelling closes the connection; who wants to know what had come by then, or while it comes, passes an `answer` to
+    be filled.
     """
-    parts = urlsplit(url)
     reader = _AnswerReader(Answer() if answer is None else answer)
+    parts = urlsplit("http://localhost" if url.startswith(UNIX) else url)
     request = _request(parts.netloc.rpartition("@")[2], parts.path.rstrip("/") + path, body, headers or {})
     try:
-        await asyncio.wait_for(_exchange(parts, reader, request, tls), timeout_seconds)
+        await asyncio.wait_for(_exchange(url, reader, request, tls), timeout_seconds)
     except asyncio.TimeoutError:
         reader.give_up(f"no complete answer within {timeout_seconds:g} s")
     except OSError as error:
@@ -87,18 +89,27 @@ async def ask(
     return reader.answer
 
 
-async def _exchange(parts: SplitResult, reader: _AnswerReader, request: bytes, tls: ssl.SSLContext | None) -> None:
-    loop = asyncio.get_running_loop()
-    secure = parts.scheme == "https"
-    port = parts.port or (443 if secure else 80)
-    context = (tls or ssl.create_default_context()) if secure else None
-    transport, _ = await loop.create_connection(lambda: reader, parts.hostname or "", port, ssl=context)
+async def _exchange(url: str, reader: _AnswerReader, request: bytes, tls: ssl.SSLContext | None) -> None:
+    transport = await _connected(url, reader, tls)
     try:
         reader.send(request)
         await reader.done
     finally:
         # Not close(): over TLS that would wait for the other side to say goodbye.
         transport.abort()
+
+
+async def _connected(url: str, reader: _AnswerReader, tls: ssl.SSLContext | None) -> asyncio.Transport:
+    loop = asyncio.get_running_loop()
+    if url.startswith(UNIX):
+        transport, _ = await loop.create_unix_connection(lambda: reader, url.removeprefix(UNIX))
+        return transport
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    port = parts.port or (443 if secure else 80)
+    context = (tls or ssl.create_default_context()) if secure else None
+    transport, _ = await loop.create_connection(lambda: reader, parts.hostname or "", port, ssl=context)
+    return transport
 
 
 def _in_words(error: OSError) -> str:

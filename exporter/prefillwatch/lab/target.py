@@ -13,7 +13,8 @@ import msgspec
 
 from prefillwatch import __version__
 from prefillwatch.errors import ConfigError, PrefillwatchError
-from prefillwatch.lab.client import CHAT, Answer, ask
+from prefillwatch.lab.client import CHAT, UNIX, Answer, ask
+from prefillwatch.settings.addresses import parse_upstream
 
 COMPLETIONS: Final = "/v1/completions"
 MODELS: Final = "/v1/models"
@@ -143,13 +144,18 @@ class _Models(msgspec.Struct):
 
 
 def _base(url: str) -> str:
+    if url.startswith(UNIX):
+        try:
+            return parse_upstream(url)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
     parts = urlsplit(url)
     try:
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
     if not usable:
-        raise ConfigError(f"{url!r} is not a server's address; write http://HOST:PORT or https://HOST")
+        raise ConfigError(f"{url!r} is not a server's address; write http://HOST:PORT, https://HOST or unix:/PATH")
     if parts.username or parts.password:
         raise ConfigError("the address holds a user or password; give a key by --api-key or PREFILLWATCH_API_KEY")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"

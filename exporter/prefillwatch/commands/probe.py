@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from prefillwatch.commands.outputs import check_writable, say, write
-from prefillwatch.commands.reaching import key_of, seconds, with_key, with_trust
+from prefillwatch.commands.reaching import key_of, seconds, with_bounds, with_key, with_model, with_streams, with_trust
 from prefillwatch.commands.stopping import stop_on_signals
 from prefillwatch.lab.arrivals import read_arrivals
 from prefillwatch.lab.charts.drawing import require_charts
@@ -46,10 +46,8 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
     required=True,
     help="Any server that speaks OpenAI's chat completions, or a prefillwatch; http[s]://… or unix:/PATH.",
 )
-@click.option("--model", metavar="NAME", help="Which of its models. [the first it lists]")
-@click.option(
-    "--victims", type=click.IntRange(1, 512), default=6, show_default=True, help="Answers that stream steadily."
-)
+@with_model
+@with_streams(recovery="5s")
 @click.option(
     "--inject",
     type=click.IntRange(1, 512),
@@ -69,10 +67,6 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
     type=click.IntRange(1, 100),
     metavar="R",
     help="Do it all so many times over. [1; 3 where several sizes are compared]",
-)
-@click.option("--warmup", default="3s", show_default=True, callback=seconds, metavar="DURATION", help="Streams alone.")
-@click.option(
-    "--recovery", default="5s", show_default=True, callback=seconds, metavar="DURATION", help="Streams alone again."
 )
 @click.option(
     "--arrivals",
@@ -97,12 +91,7 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
     show_default=True,
     help="Most tokens of one victim in one run, prompts and answers.",
 )
-@click.option(
-    "--max-tokens", type=click.IntRange(1), default=2_000_000, show_default=True, help="Send no more than this in all."
-)
-@click.option(
-    "--max-time", default="15m", show_default=True, callback=seconds, metavar="DURATION", help="Then it ends."
-)
+@with_bounds
 @click.option("--label", default="", metavar="TEXT", help="Name of the setting under test, for the report.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Figures.")
 @click.option(

@@ -1,7 +1,9 @@
-"""Options that the experiments share: how long something takes, and how a server is reached."""
+"""Options that the experiments share: what is sent and for how long, and how a server is reached."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,25 +25,57 @@ def seconds(ctx: click.Context, option: click.Parameter, text: str | None) -> fl
         raise click.BadParameter(str(error)) from None
 
 
-def with_key(command: C) -> C:
-    """Adds --api-key-file and --api-key."""
-    from_file = click.option("--api-key-file", type=_READ, metavar="FILE", help="The API key.")
-    itself = click.option(
-        "--api-key", envvar="PREFILLWATCH_API_KEY", show_envvar=True, metavar="KEY", help="The API key itself."
+def _duration(name: str, default: str, help_text: str) -> Callable[[Any], Any]:
+    return click.option(name, default=default, show_default=True, callback=seconds, metavar="DURATION", help=help_text)
+
+
+def _options(*options: Callable[[Any], Any]) -> Callable[[C], C]:
+    """One decorator that adds them all, in this order."""
+
+    def add(command: C) -> C:
+        return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+    return add
+
+
+def with_streams(recovery: str) -> Callable[[C], C]:
+    """Adds --victims, --warmup and --recovery, the last with a default: the steady streams of a probe."""
+    return _options(
+        click.option(
+            "--victims", type=click.IntRange(1, 512), default=6, show_default=True, help="A probe's steady streams."
+        ),
+        _duration("--warmup", "3s", "Streams alone."),
+        _duration("--recovery", recovery, "Streams alone again."),
     )
-    return _apply(from_file, itself, command)
 
 
-def with_trust(command: C) -> C:
-    """Adds --ca and --insecure."""
-    authority = click.option("--ca", "ca_file", type=_READ, metavar="PEM", help="Authority.")
-    insecure = click.option("--insecure", is_flag=True, help="Do not verify the server's certificate.")
-    return _apply(authority, insecure, command)
+#: Adds --max-tokens and --max-time.
+with_bounds = _options(
+    click.option(
+        "--max-tokens",
+        type=click.IntRange(1),
+        default=2_000_000,
+        show_default=True,
+        help="A probe sends no more than this in all.",
+    ),
+    _duration("--max-time", "15m", "Then a probe ends."),
+)
 
+with_model = _options(click.option("--model", metavar="NAME", help="Which of its models. [the first it lists]"))
 
-def _apply(first: Any, second: Any, command: C) -> C:
-    decorated: C = first(second(command))
-    return decorated
+#: Adds --api-key-file and --api-key.
+with_key = _options(
+    click.option("--api-key-file", type=_READ, metavar="FILE", help="The API key."),
+    click.option(
+        "--api-key", envvar="PREFILLWATCH_API_KEY", show_envvar=True, metavar="KEY", help="The API key itself."
+    ),
+)
+
+#: Adds --ca and --insecure.
+with_trust = _options(
+    click.option("--ca", "ca_file", type=_READ, metavar="PEM", help="Authority."),
+    click.option("--insecure", is_flag=True, help="Do not verify the server's certificate."),
+)
 
 
 def key_of(file: Path | None, itself: str | None) -> str | None:

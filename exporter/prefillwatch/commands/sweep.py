@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from prefillwatch.commands.outputs import check_writable, say, write
-from prefillwatch.commands.reaching import seconds
+from prefillwatch.commands.reaching import seconds, with_bounds, with_model, with_streams
 from prefillwatch.commands.stopping import stop_on_signals
 from prefillwatch.errors import PrefillwatchError
 from prefillwatch.lab.arrivals import read_arrivals
@@ -53,7 +53,7 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
     help="A flag of the server and its values; on and off for a switch, default to leave it out. Several are combined.",
 )
 @click.option("--setting", "whole", multiple=True, metavar="'FLAGS'", help="One more setting, as flags of the server.")
-@click.option("--victims", type=click.IntRange(1, 512), default=6, show_default=True, help="The probe's streams.")
+@with_streams(recovery="4s")
 @click.option(
     "--inject",
     "injects",
@@ -66,10 +66,6 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
 @click.option("--prompt-tokens", type=click.IntRange(1), default=6000, show_default=True, help="Their length.")
 @click.option(
     "--repeats", type=click.IntRange(1, 100), default=1, show_default=True, help="So many runs of each probe."
-)
-@click.option("--warmup", default="3s", show_default=True, callback=seconds, metavar="DURATION", help="Streams alone.")
-@click.option(
-    "--recovery", default="4s", show_default=True, callback=seconds, metavar="DURATION", help="Streams alone again."
 )
 @click.option(
     "--mix", default="60s", show_default=True, callback=seconds, metavar="DURATION", help="Length of the mix; 0: none."
@@ -117,7 +113,7 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
     "--server-logs", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the servers' output."
 )
 @click.option("--upstream", metavar="URL", help="Where the command's server answers, if that cannot be told from it.")
-@click.option("--model", metavar="NAME", help="Which of its models. [the first it lists]")
+@with_model
 @click.option(
     "--api-key",
     envvar=["PREFILLWATCH_API_KEY", "VLLM_API_KEY"],
@@ -125,16 +121,7 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
     metavar="KEY",
     help="The server's key, if not in the command.",
 )
-@click.option(
-    "--max-tokens",
-    type=click.IntRange(1),
-    default=2_000_000,
-    show_default=True,
-    help="A probe sends no more than this.",
-)
-@click.option(
-    "--max-time", default="15m", show_default=True, callback=seconds, metavar="DURATION", help="A probe's end."
-)
+@with_bounds
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another mix.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…", required=True)
 def sweep(

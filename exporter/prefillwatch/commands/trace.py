@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from prefillwatch.commands.outputs import check_writable, say, write
-from prefillwatch.commands.reaching import key_of, seconds, with_key, with_trust
+from prefillwatch.commands.reaching import key_of, seconds, with_key, with_model, with_trust
 from prefillwatch.commands.stopping import stop_on_signals
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.charts.drawing import require_charts
@@ -48,7 +48,7 @@ _PATIENCE_S = 60.0
     metavar="DIR",
     help="Where that server writes its traces (its torch_profiler_dir), seen from here.",
 )
-@click.option("--model", metavar="NAME", help="Which of its models. [the first it lists]")
+@with_model
 @click.option("--victims", type=click.IntRange(1, 256), default=4, show_default=True, help="Answers that stream.")
 @click.option("--prompt-tokens", type=click.IntRange(16), default=6000, show_default=True, help="The prompt sent in.")
 @click.option(

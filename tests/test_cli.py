@@ -151,10 +151,10 @@ def upstream() -> Iterator[HTTPServer]:
     server.server_close()
 
 
-def checked(upstream: HTTPServer, answers: dict[str, tuple[int, bytes]]) -> Result:
+def checked(upstream: HTTPServer, answers: dict[str, tuple[int, bytes]], *more: str) -> Result:
     upstream.RequestHandlerClass.answers = answers  # type: ignore[attr-defined]
     url = f"http://127.0.0.1:{upstream.server_port}"
-    return invoke("check", "--upstream", url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+    return invoke("check", "--upstream", url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *more)
 
 
 METRICS = (
@@ -192,6 +192,50 @@ def test_check_names_what_is_missing_and_is_content(
     result = checked(upstream, {"/health": (200, b""), **answers})
     assert f"missing {missing}" in result.stdout
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [((), "set upstream_api_key"), (("--upstream-api-key", "k"), "upstream_api_key is not the one")],
+)
+def test_check_of_a_server_that_wants_a_key_for_everything(
+    upstream: HTTPServer, arguments: tuple[str, ...], remedy: str
+) -> None:
+    result = checked(upstream, {"/health": (401, b"")}, *arguments)
+    assert result.exit_code == 1
+    assert f"/health answers 401: the server wants a key; {remedy}\n" in result.stdout
+
+
+def test_check_of_a_server_that_does_not_speak_tls(upstream: HTTPServer) -> None:
+    result = checked(upstream, {}, "--upstream", f"https://127.0.0.1:{upstream.server_port}")
+    assert result.exit_code == 1
+    assert "does it speak TLS there" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "finding"),
+    [
+        ("engine.sock", "ok      engine_socket: engine.sock can be listened on"),
+        ("none/engine.sock", "is no folder; choose another path"),
+        ("file", "missing engine_socket: file is there, and no socket; choose another path"),
+    ],
+)
+def test_check_looks_at_where_the_plugin_would_reach_us(
+    upstream: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, finding: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert finding in checked(upstream, {}, "--engine-socket", path).stdout
+
+
+def test_only_an_address_in_use_may_be_that_of_a_running_prefillwatch() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        addresses = ("--listen", taken, "--admin", "no..name:0")
+        lines = invoke("check", "--upstream", "http://127.0.0.1:1", *addresses).stdout.splitlines()
+    listen, admin = (next(line for line in lines if line.startswith(f"failed  {key}:")) for key in ("listen", "admin"))
+    assert listen.endswith("(unless it is prefillwatch itself that runs there)")
+    assert admin.endswith("is not known here (no valid name); choose another with --admin")
 
 
 def test_check_of_an_unhealthy_server_fails(upstream: HTTPServer) -> None:

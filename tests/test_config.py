@@ -19,12 +19,14 @@ def test_the_invalid_files_are_found() -> None:
 
 
 @pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
-def test_an_invalid_file_is_refused_with_input_and_remedy(path: Path) -> None:
+def test_an_invalid_file_is_refused_with_input_and_remedy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
     expected = path.read_text().splitlines()[0].removeprefix("# expect: ")
     with pytest.raises(ConfigError) as caught:
-        load({}, {}, path)
+        load({}, {}, Path(path.name))
     assert expected in str(caught.value)
     assert "marker-secret" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
     assert caught.value.exit_code == 2
 
 
@@ -45,6 +47,38 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
     empty = tmp_path / "empty.yml"
     empty.write_text("# nothing yet\n")
     assert load({}, {}, empty) == load({}, {})
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "&a [*a]", "&a {relays: *a}", "upstream: &a {a: *a}"], ids=range(4))
+def test_a_file_that_has_no_end_is_refused_in_few_words(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "endless.yml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load({}, {}, file)
+    assert len(str(caught.value)) < 300
+
+
+def test_aliases_of_aliases_are_not_written_out(tmp_path: Path) -> None:
+    file = tmp_path / "laughs.yml"
+    levels = ["&a0 [x]", *(f"&a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))]
+    file.write_text(f"upstream: [{','.join(levels)}]\n")
+    with pytest.raises(ConfigError, match="is a list; write a single value"):
+        load({}, {}, file)
+
+
+def test_a_file_too_large_for_a_configuration_is_not_read_whole(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    with file.open("wb") as sparse:
+        sparse.truncate(2**40)
+    with pytest.raises(ConfigError, match=r"has more than 1048576 bytes; is it a configuration file\?"):
+        load({}, {}, file)
+
+
+def test_a_merge_may_be_set_anew(tmp_path: Path) -> None:
+    file = tmp_path / "prefillwatch.yml"
+    file.write_text("<<: {relays: 2, max_models: 5}\nrelays: 3\n")
+    settings = load({}, {}, file)
+    assert (settings.relays, settings.max_models) == (3, 5)
 
 
 def test_flags_win_over_environment_and_environment_over_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 
 from prefillwatch.engine.step_report import SOCKET_ENV
 from prefillwatch.errors import ConfigError
-from prefillwatch.settings.addresses import ListenAddress
+from prefillwatch.settings.addresses import ListenAddress, is_same_place
 from prefillwatch.settings.values import (
     FILE,
     FOLDER,
@@ -37,12 +37,15 @@ from prefillwatch.settings.values import (
     duration,
     durations,
     factor,
+    kind_in_yaml,
 )
 
 ENV_PREFIX: Final = "PREFILLWATCH_"
 CONFIG_ENV: Final = "PREFILLWATCH_CONFIG"
 #: Read by the experiments, which have no settings: it may be in the environment of the sidecar as well.
 KEY_ENV: Final = "PREFILLWATCH_API_KEY"
+#: More than any configuration; what is larger is another file, and would only be read for long.
+_LARGEST_FILE: Final = 2**20
 # Kubernetes sets these for a Service called "prefillwatch…"; they are not meant for us.
 _SERVICE_LINK: Final = re.compile(
     r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$"
@@ -170,8 +173,15 @@ class Settings(BaseModel):
         _both_or_none(admin_tls_cert=self.admin_tls_cert, admin_tls_key=self.admin_tls_key)
         if self.stall_always < self.stall_min_gap:
             raise ValueError("stall_always is below stall_min_gap; every stall of the first kind would be one already")
-        if self.listen == self.admin and self.listen.port:
-            raise ValueError(f"listen and admin are both {self.listen}; give the admin listener a port of its own")
+        if self.listen.overlaps(self.admin):
+            both = f"both {self.listen}" if self.listen == self.admin else f"{self.listen} and {self.admin}"
+            raise ValueError(f"listen and admin are {both}; give the admin listener a port of its own")
+        for key, address in (("listen", self.listen), ("admin", self.admin)):
+            if self.upstream and is_same_place(self.upstream, address):
+                raise ValueError(
+                    f"upstream {self.upstream} is where prefillwatch itself would answer (--{key} {address}); "
+                    f"choose another address with --{key}"
+                )
         return self
 
     def required_upstream(self) -> str:
@@ -242,20 +252,34 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
 
 
 def _from_file(path: Path) -> dict[str, _Given]:
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    content = _yaml(path)
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold 'key: value' lines, not a {type(content).__name__}")
+        raise ConfigError(f"{path} must hold 'key: value' lines, not {kind_in_yaml(content)}")
     for key in content:
         if key not in Settings.model_fields:
             raise ConfigError(f"{path}: {key!r} is no setting of prefillwatch{_nearest(str(key), str)}")
     return {key: _Given(value, str(path)) for key, value in content.items()}
+
+
+def _yaml(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_LARGEST_FILE + 1)
+        if len(text) > _LARGEST_FILE:
+            raise ConfigError(f"{path} has more than {_LARGEST_FILE} bytes; is it a configuration file?")
+        return yaml.load(text.decode(), Loader=_UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        where = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{path} is not valid YAML{where}: {error.problem or error.context}") from None
+    # Values that only look like a date or a number raise a plain ValueError.
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is not valid YAML: it is nested too deeply") from None
 
 
 def _nearest(key: str, spelled: Any) -> str:
@@ -272,12 +296,17 @@ def _lines(error: ValidationError, given: Mapping[str, _Given]) -> list[str]:
     return lines
 
 
+_MERGE: Final = "tag:yaml.org,2002:merge"
+
+
 class _UniqueKeyLoader(yaml.SafeLoader):
     """Refuses a mapping that names a key twice, where YAML would quietly keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == _MERGE:
+                continue  # it tells by itself what may not be a key, and what a merge brings may be set anew
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key!r} is set twice", key_node.start_mark)

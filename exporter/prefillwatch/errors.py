@@ -19,6 +19,10 @@ class ListenError(PrefillwatchError):
     """An address could not be listened on."""
 
 
+class AddressInUseError(ListenError):
+    """Another process listens there."""
+
+
 class StartError(PrefillwatchError):
     """A process could not be started, or would not stay up."""
 

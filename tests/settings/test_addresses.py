@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prefillwatch.settings.addresses import ListenAddress, parse_listen, parse_upstream
+from prefillwatch.settings.addresses import ListenAddress, is_same_place, parse_listen, parse_upstream
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,40 @@ def test_listen_addresses(text: str, address: ListenAddress) -> None:
 def test_other_text_is_no_listen_address(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not an address to listen on; write HOST:PORT"):
         parse_listen(text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlap"),
+    [
+        ("127.0.0.1:80", "127.0.0.1:80", True),
+        ("0.0.0.0:80", "127.0.0.1:80", True),
+        ("10.0.0.1:80", ":80", True),
+        ("[::]:80", "0.0.0.0:80", True),
+        ("127.0.0.1:80", "10.0.0.1:80", False),
+        ("127.0.0.1:80", "127.0.0.1:81", False),
+        ("127.0.0.1:0", "127.0.0.1:0", False),
+    ],
+)
+def test_addresses_that_cannot_both_be_listened_on(one: str, other: str, overlap: bool) -> None:
+    assert parse_listen(one).overlaps(parse_listen(other)) is overlap
+
+
+@pytest.mark.parametrize(
+    ("upstream", "listen", "same"),
+    [
+        ("http://127.0.0.1:8080", "127.0.0.1:8080", True),
+        ("http://localhost:8080", "0.0.0.0:8080", True),
+        ("http://[::1]:8080", "[::]:8080", True),
+        ("https://vllm.example", "vllm.example:443", True),
+        ("http://vllm.example", "vllm.example:80", True),
+        ("http://10.0.0.1:8080", "127.0.0.1:8080", False),
+        ("http://127.0.0.1:8000", "127.0.0.1:8080", False),
+        ("http://127.0.0.1:8080", "127.0.0.1:0", False),
+        ("unix:/run/vllm.sock", "127.0.0.1:80", False),
+    ],
+)
+def test_an_upstream_where_we_listen_ourselves(upstream: str, listen: str, same: bool) -> None:
+    assert is_same_place(upstream, parse_listen(listen)) is same
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:8080", "[::1]:8080", "0.0.0.0:80"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import click
 import msgspec
@@ -16,10 +18,12 @@ from prefillwatch.config import Settings
 from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
 from prefillwatch.engine.kinds import PageError, PageSample, read_page
 from prefillwatch.engine.poller import LARGEST_MODEL_LIST, LARGEST_PAGE
-from prefillwatch.errors import ListenError
+from prefillwatch.errors import AddressInUseError, ListenError
 from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.supervision.certificates import check_certificates
 from prefillwatch.supervision.listening import bind_listeners
+
+_WANTS_KEY: Final = (401, 403)
 
 
 class Verdict(enum.Enum):
@@ -58,7 +62,7 @@ def check(settings: Settings) -> None:
 
 
 async def _report(upstream: str, settings: Settings) -> int:
-    findings = [Finding(Verdict.OK, "settings", "valid"), *look_at_addresses(settings)]
+    findings = [Finding(Verdict.OK, "settings", "valid"), *look_at_addresses(settings), *look_at_socket(settings)]
     for finding in findings:
         click.echo(finding)
     async for finding in look_at_upstream(upstream, settings):
@@ -76,11 +80,28 @@ def look_at_addresses(settings: Settings) -> Iterator[Finding]:
 def _look_at_address(key: str, address: ListenAddress) -> Finding:
     try:
         (sockets,) = bind_listeners(address, 1, key)
-    except ListenError as error:
+    except AddressInUseError as error:
         return Finding(Verdict.FAILED, key, f"{error} (unless it is prefillwatch itself that runs there)")
+    except ListenError as error:
+        return Finding(Verdict.FAILED, key, str(error))
     for opened in sockets:
         opened.close()
     return Finding(Verdict.OK, key, f"{address} is free")
+
+
+def look_at_socket(settings: Settings) -> Iterator[Finding]:
+    """Whether the plugin inside vLLM could reach us; without it, prefillwatch sees all but the engine's own clock."""
+    path = settings.engine_socket
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if path.exists() and not path.is_socket():
+        yield Finding(Verdict.MISSING, "engine_socket", f"{path} is there, and no socket; choose another path")
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        reason = "cannot be written to" if folder.is_dir() else "is no folder"
+        yield Finding(Verdict.MISSING, "engine_socket", f"{folder} {reason}; choose another path")
+    else:
+        yield Finding(Verdict.OK, "engine_socket", f"{path} can be listened on")
 
 
 async def look_at_upstream(upstream: str, settings: Settings) -> AsyncIterator[Finding]:
@@ -93,7 +114,7 @@ async def look_at_upstream(upstream: str, settings: Settings) -> AsyncIterator[F
         insecure=settings.upstream_insecure,
     )
     try:
-        health = await _look_at_health(fetcher, upstream)
+        health = await _look_at_health(fetcher, upstream, has_key=key is not None)
         yield health
         if health.verdict is Verdict.OK:
             yield await _look_at_models(fetcher)
@@ -103,20 +124,30 @@ async def look_at_upstream(upstream: str, settings: Settings) -> AsyncIterator[F
         await fetcher.close()
 
 
-async def _look_at_health(fetcher: Fetcher, upstream: str) -> Finding:
+async def _look_at_health(fetcher: Fetcher, upstream: str, *, has_key: bool) -> Finding:
     try:
         answer = await fetcher.get("/health", limit=LARGEST_MODEL_LIST)
     except FetchError as error:
-        return Finding(Verdict.FAILED, "upstream", f"no answer from {upstream} ({error}); is the server up, and there?")
+        return Finding(Verdict.FAILED, "upstream", f"no answer from {upstream} ({error}); {_question(error)}")
     if answer.status in (200, 404):  # a server without /health is there all the same
         return Finding(Verdict.OK, "upstream", f"{upstream} answers")
+    if answer.status in _WANTS_KEY:
+        remedy = "upstream_api_key is not the one" if has_key else "set upstream_api_key"
+        text = f"{upstream}/health answers {answer.status}: the server wants a key; {remedy}"
+        return Finding(Verdict.FAILED, "upstream", text)
     text = f"{upstream}/health answers {answer.status}: the server is not healthy, or it is another one"
     return Finding(Verdict.FAILED, "upstream", text)
 
 
+def _question(error: FetchError) -> str:
+    if "SSL" in str(error):
+        return "does it speak TLS there, with a certificate that upstream_ca or the system trusts?"
+    return "is the server up, and there?"
+
+
 async def _look_at_models(fetcher: Fetcher) -> Finding:
     answer = await _get(fetcher, "/v1/models", LARGEST_MODEL_LIST)
-    if isinstance(answer, Answer) and answer.status in (401, 403):
+    if isinstance(answer, Answer) and answer.status in _WANTS_KEY:
         return Finding(Verdict.MISSING, "models", "the server wants a key for /v1/models; set upstream_api_key")
     names = _model_names(answer)
     if not names:

@@ -36,7 +36,8 @@ def ask(settings: Settings, path: str, timeout_s: float = 5.0) -> str:
         detail = error.read(1000).decode(errors="replace").strip()
         raise StartError(f"{url} answered {error.code}: {detail}") from None
     except OSError as error:
-        reason = getattr(error, "reason", error)
+        cause = getattr(error, "reason", error)
+        reason = getattr(cause, "strerror", None) or cause
         raise StartError(f"no answer from {url}: {reason}; is prefillwatch running with this admin address?") from None
 
 

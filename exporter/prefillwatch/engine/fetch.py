@@ -87,7 +87,8 @@ class Fetcher:
         except (asyncio.TimeoutError, httpx.TimeoutException):
             raise FetchError("timeout", f"no whole answer to {path} within {self._timeout_s:g} s") from None
         except httpx.TransportError as error:
-            raise FetchError("connect", f"{path}: {type(error).__name__}: {error}") from None
+            detail = ": ".join(filter(None, (path, type(error).__name__, str(error))))
+            raise FetchError("connect", detail) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise FetchError("parse", f"{path}: {type(error).__name__}") from None
 

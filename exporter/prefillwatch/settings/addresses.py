@@ -8,6 +8,8 @@ from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 _ANY_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (a table of what people write, nothing is bound)
+_LOOPBACK_HOSTS = {"localhost", *_ANY_HOSTS.values()}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,11 @@ class ListenAddress:
         """The address a client on this machine can use: loopback where we listen on every interface."""
         return ListenAddress(_ANY_HOSTS.get(self.host, self.host), self.port)
 
+    def overlaps(self, other: ListenAddress) -> bool:
+        """Whether both cannot be listened on: one port of one host, or one of them on every interface."""
+        anywhere = self.host in _ANY_HOSTS or other.host in _ANY_HOSTS
+        return self.port == other.port != 0 and (self.host == other.host or anywhere)
+
 
 def parse_listen(text: str) -> ListenAddress:
     """Read ``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT`` (every IPv4 interface). Raises ValueError."""
@@ -37,9 +44,9 @@ def parse_listen(text: str) -> ListenAddress:
         raise ValueError(f"port {port} in {text!r} is out of range; use 1 to 65535, or 0 for any free port")
     if host.startswith("[") and host.endswith("]"):
         return ListenAddress(_ipv6(host[1:-1], text), port)
-    if ":" in host:
+    if _is_ipv6(host):
         raise ValueError(_not_listenable(text, f"[{host}]:{port} (an IPv6 address goes in brackets)"))
-    if "/" in host or any(character.isspace() for character in host):
+    if any(character in "/:" or character.isspace() for character in host):
         raise ValueError(_not_listenable(text, "127.0.0.1:8080 or [::1]:8080"))
     return ListenAddress(host or "0.0.0.0", port)  # noqa: S104 (only when the user wrote ":PORT")
 
@@ -52,19 +59,43 @@ def parse_upstream(text: str) -> str:
     stripped = text.strip()
     if stripped.startswith("unix:"):
         return _unix_upstream(stripped)
-    parts = urlsplit(stripped if "://" in stripped else f"//{stripped}")
+    try:
+        parts = urlsplit(stripped if "://" in stripped else f"//{stripped}")
+    except ValueError:
+        raise ValueError(_no_upstream(text, "http://HOST:PORT or https://HOST:PORT")) from None
     if "@" in parts.netloc:
         raise ValueError("credentials in the address are refused; clients send their own, upstream_api_key is for ours")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        remedy = f"http://{stripped}" if stripped and "://" not in stripped else "http://HOST:PORT or https://HOST:PORT"
-        raise ValueError(f"{text!r} is not a server's address; write {remedy}, or unix:/PATH for a socket")
+        raise ValueError(_no_upstream(text, _meant(stripped)))
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError(f"{text!r} has a path; write only {parts.scheme}://{parts.netloc} (clients bring the path)")
     try:
         port = parts.port
     except ValueError:
-        raise ValueError(f"{text!r} has a bad port; use 1 to 65535") from None
+        port = 0
+    if port == 0:
+        raise ValueError(f"{text!r} has a bad port; use 1 to 65535")
     return f"{parts.scheme}://{_bracketed(parts.hostname)}" + (f":{port}" if port is not None else "")
+
+
+def is_same_place(upstream: str, address: ListenAddress) -> bool:
+    """Whether an upstream (as from `parse_upstream`) is where we listen ourselves, as far as names tell."""
+    parts = urlsplit(upstream)
+    if parts.scheme not in _DEFAULT_PORTS or address.port != (parts.port or _DEFAULT_PORTS[parts.scheme]):
+        return False
+    ours = address.reachable.host
+    return parts.hostname == ours or {parts.hostname, ours} <= _LOOPBACK_HOSTS
+
+
+def _meant(text: str) -> str:
+    if not text or "://" in text:
+        return "http://HOST:PORT or https://HOST:PORT"
+    port = text.removeprefix(":")
+    return f"http://127.0.0.1:{port}" if port.isdigit() else f"http://{text}"
+
+
+def _no_upstream(text: str, remedy: str) -> str:
+    return f"{text!r} is not a server's address; write {remedy}, or unix:/PATH for a socket"
 
 
 def _unix_upstream(text: str) -> str:
@@ -79,6 +110,14 @@ def _ipv6(host: str, text: str) -> str:
         return str(ipaddress.IPv6Address(host))
     except ValueError:
         raise ValueError(_not_listenable(text, "127.0.0.1:8080 or [::1]:8080")) from None
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _bracketed(host: str) -> str:

@@ -16,10 +16,12 @@ _BYTES_PER: Final = {
     "mib": 2**20,
     "gib": 2**30,
 }
-_DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h|d)")
+# More digits are a slip, and more than a float or 64 bits hold.
+_NUMBER: Final = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
+_DURATION_PART: Final = re.compile(rf"({_NUMBER})(us|ms|s|m|h|d)")
 _DURATION: Final = re.compile(rf"(?:{_DURATION_PART.pattern})+")
-_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
-_TOKENS: Final = re.compile(r"([0-9]+)([kK]?)")
+_SIZE: Final = re.compile(rf"({_NUMBER})\s*([A-Za-z]*)")
+_TOKENS: Final = re.compile(r"([0-9]{1,15})([kK]?)")
 
 
 def parse_duration(text: str) -> float:

@@ -26,6 +26,11 @@ from prefillwatch.settings.quantities import (
 
 #: What the kernel takes for an address, less the zero at its end.
 _LONGEST_SOCKET_PATH = 107
+#: Nobody means more, and what computes in 64-bit nanoseconds or bytes can hold these.
+_LONGEST_DURATION = 365 * 86400.0
+_LARGEST_SIZE = 2**40
+_LARGEST_SECRET = 2**16
+_YAML_KINDS = ((list, "a list"), (dict, "a mapping"), (str, "a text"), ((bool, int, float), "a single value"))
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
@@ -48,7 +53,17 @@ def text(value: Any) -> str:
         return str(value)
     if value is None:
         raise ValueError("has no value; write one or leave the key out")
-    raise ValueError(f"{value!r} is a {type(value).__name__}; write a single value")
+    if isinstance(value, bool):
+        raise ValueError(f"{str(value).lower()} is not what it takes; put quotes around a word that is meant as text")
+    raise ValueError(f"is {kind_in_yaml(value)}; write a single value")
+
+
+def kind_in_yaml(value: Any) -> str:
+    """What YAML has read, in the words of a person, and not its content, which aliases can make endless."""
+    for kind, words in _YAML_KINDS:
+        if isinstance(value, kind):
+            return words
+    return f"a {type(value).__name__}"
 
 
 def _switch(value: Any) -> bool:
@@ -69,9 +84,9 @@ def choice(*words: str) -> Kind:
     def read(value: Any) -> str:
         if value is False:
             value = "off"  # what YAML makes of a bare off
-        word = text(value).strip().lower() if not isinstance(value, bool) else "true"
+        word = "true" if value is True else text(value).strip().lower()
         if word not in words:
-            raise ValueError(f"{value!r} is not one of {', '.join(words)}")
+            raise ValueError(f"{word!r} is not one of {', '.join(words)}")
         return word
 
     return Kind(read, "|".join(words))
@@ -81,10 +96,11 @@ def count(least: int, most: int) -> Kind:
     """A whole number between two bounds."""
 
     def read(value: Any) -> int:
+        word = text(value)
         try:
-            number = int(text(value))
+            number = int(word)
         except ValueError:
-            raise ValueError(f"{value!r} is not a whole number; use {least} to {most}") from None
+            raise ValueError(f"{word!r} is not a whole number; use {least} to {most}") from None
         if not least <= number <= most:
             raise ValueError(f"{number} is out of range; use {least} to {most}")
         return number
@@ -96,10 +112,11 @@ def factor(least: float) -> Kind:
     """A number that is not below ``least``."""
 
     def read(value: Any) -> float:
+        word = text(value)
         try:
-            number = float(text(value))
+            number = float(word)
         except ValueError:
-            raise ValueError(f"{value!r} is not a number; use {least:g} or more") from None
+            raise ValueError(f"{word!r} is not a number; use {least:g} or more") from None
         if not least <= number < float("inf"):
             raise ValueError(f"{value} is out of range; use {least:g} or more")
         return number
@@ -114,6 +131,8 @@ def duration(least: float) -> Kind:
         seconds = parse_duration(text(value))
         if seconds < least:
             raise ValueError(f"{value} is too short; use {format_duration(least)} or more")
+        if seconds > _LONGEST_DURATION:
+            raise ValueError(f"{value} is too long; use {format_duration(_LONGEST_DURATION)} or less")
         return seconds
 
     return Kind(read, "DURATION", format_duration)
@@ -147,6 +166,8 @@ def _size(value: Any) -> int:
     number = parse_size(text(value))
     if number < 1024:
         raise ValueError(f"{value} is too small; use 1KiB or more")
+    if number > _LARGEST_SIZE:
+        raise ValueError(f"{value} is too large; use {format_size(_LARGEST_SIZE)} or less")
     return number
 
 
@@ -174,7 +195,8 @@ def _secret_in_file(value: Any) -> str:
     """What a file holds, less white space around it; so that a secret is never in a command line or an environment."""
     path = _existing_file(value)
     try:
-        secret = path.read_text(encoding="utf-8").strip()
+        with path.open("rb") as file:
+            secret = file.read(_LARGEST_SECRET).decode().strip()
     except ValueError:
         raise ValueError(f"{str(path)!r} is no text in UTF-8") from None
     if not secret or not secret.isprintable():
@@ -205,7 +227,9 @@ def _items(value: Any) -> list[str]:
 
 
 def _rising(numbers: tuple[int, ...], value: Any) -> tuple[int, ...]:
-    if not numbers or list(numbers) != sorted(set(numbers)):
+    if not numbers:
+        raise ValueError("has no value; write at least one")
+    if list(numbers) != sorted(set(numbers)):
         raise ValueError(f"{_shown(value)} does not rise; write every value once, smallest first")
     return numbers
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable
 from typing import Final
 
-from prefillwatch.errors import ListenError
+from prefillwatch.errors import AddressInUseError, ListenError
 from prefillwatch.settings.addresses import ListenAddress
 
 _BACKLOG: Final = 4096
@@ -37,7 +37,8 @@ def bind_listeners(address: ListenAddress, groups: int, key: str) -> list[list[s
             address = ListenAddress(address.host, port_of(opened[0]))
     except OSError as error:
         _close_all(opened)
-        raise ListenError(_explain(error, address, key)) from None
+        kind = AddressInUseError if error.errno == errno.EADDRINUSE else ListenError
+        raise kind(_explain(error, address, key)) from None
     return opened
 
 
@@ -73,7 +74,7 @@ def _resolve(address: ListenAddress, key: str) -> list[tuple[socket.AddressFamil
         infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "no valid name"
-        raise ListenError(f"{key}: the host of {address} is not known here: {reason}") from None
+        raise ListenError(f"the host of {address} is not known here ({reason}); choose another with --{key}") from None
     return list(dict.fromkeys((family, str(target[0])) for family, _, _, _, target in infos))
 
 

@@ -21,8 +21,9 @@ p { margin: .5rem 0 } .muted, figcaption, footer { color: var(--muted); font-siz
 .verdict.calm { border-color: var(--calm) }
 .scroll { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .6rem 0 }
 th, td { text-align: right; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--grid); white-space: nowrap }
-th { color: var(--muted); font-weight: 500; font-size: .9rem } th:first-child, td:first-child { text-align: left }
-td:first-child { white-space: normal; min-width: 11rem }
+th { color: var(--muted); font-weight: 500; font-size: .9rem; white-space: normal; vertical-align: bottom }
+th:first-child, td:first-child { text-align: left }
+td:first-child { white-space: normal; min-width: 6rem }
 figure { margin: 1rem 0 } figure svg { width: 100%%; height: auto; display: block }
 footer { margin-top: 3rem; border-top: 1px solid var(--grid); padding-top: .8rem }
 """

@@ -151,6 +151,15 @@ def test_fields_of_odd_shape_are_unknown_and_the_rest_is_read() -> None:
     assert (facts.model, facts.choices, facts.max_tokens, facts.prompt_chars) == ("llama", 1, 0, 0)
 
 
+@pytest.mark.parametrize("leaf", [b'"abc"', b"5"])
+@pytest.mark.parametrize("depth", [2, 60, 200, 400])
+def test_content_inside_content_does_not_hurt(depth: int, leaf: bytes) -> None:
+    content = b'[{"type":"tool_result","content":' * depth + leaf + b"}]" * depth
+    facts = read(CHAT, b'{"model":"llama","messages":[{"role":"user","content":' + content + b"}]}")
+    assert facts.model == "llama"
+    assert facts.prompt_chars == (3 if depth < 8 and leaf == b'"abc"' else 0)
+
+
 def test_the_newer_name_of_the_limit_wins() -> None:
     assert read(CHAT, {"max_tokens": 5, "max_completion_tokens": 7}).max_tokens == 7
 

@@ -18,6 +18,11 @@ class Outer(msgspec.Struct):
     raw: msgspec.Raw = msgspec.Raw(b"")
 
 
+class Nested(msgspec.Struct):
+    inner: list[Nested] | None = None
+    name: str = ""
+
+
 DECODER = TolerantDecoder(Outer)
 
 
@@ -29,6 +34,14 @@ def test_what_fits_is_kept_at_every_depth() -> None:
     assert found.inner == Inner("a", [1, 3])
     assert found.many == [Inner("b"), Inner()]
     assert bytes(found.raw) == b'{"x":1}'
+
+
+@pytest.mark.parametrize("depth", [3, 60, 200, 300, 400, 470])
+def test_a_misfit_deep_inside_does_no_harm(depth: int) -> None:
+    found = TolerantDecoder(Nested).decode(b'{"name":"a","inner":[' * depth + b'{"name":5}' + b"]}" * depth)
+    assert found.name == "a"
+    assert found.inner is not None
+    assert found.inner[0].name == "a"
 
 
 @pytest.mark.parametrize("data", [b"[]", b"1", b"null", b'"x"', b"[{}]", b"NaN"])

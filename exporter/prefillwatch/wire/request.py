@@ -19,6 +19,8 @@ MAX_INFLATED_BYTES: Final = 32 * 1024 * 1024
 
 _FINGERPRINT_CHARS: Final = BLOCK_CHARS * MAX_BLOCKS
 _MAX_COUNT: Final = 1 << 31
+#: Contents inside each other: a message's, a tool result's, and what that quotes. Nobody's prompt goes deeper.
+_MAX_CONTENT_DEPTH: Final = 8
 _TEXT_PARTS: Final = frozenset({"", "text", "input_text", "output_text", "refusal", "thinking", "reasoning_text"})
 _MEDIA_PARTS: Final = frozenset(
     {
@@ -256,18 +258,20 @@ def _read_item(item: str | Item, text: PromptText) -> None:
     text.add_raw(item.function_call)
 
 
-def _read_content(content: str | list[str | Part] | None, text: PromptText) -> None:
+def _read_content(content: str | list[str | Part] | None, text: PromptText, depth: int = 0) -> None:
     if content is None or isinstance(content, str):
         text.add(content)
+        return
+    if depth > _MAX_CONTENT_DEPTH:
         return
     for part in content:
         if isinstance(part, str):
             text.add(part)
         else:
-            _read_part(part, text)
+            _read_part(part, text, depth)
 
 
-def _read_part(part: Part, text: PromptText) -> None:
+def _read_part(part: Part, text: PromptText, depth: int) -> None:
     if part.type in _MEDIA_PARTS:
         sources = (part.image_url, part.input_audio, part.audio_url, part.video_url, part.source, part.file)
         text.add_media(b"".join(map(bytes, sources)))
@@ -277,4 +281,4 @@ def _read_part(part: Part, text: PromptText) -> None:
     if part.type == "tool_use":
         text.add(part.name)
         text.add_raw(part.input)
-    _read_content(part.content, text)
+    _read_content(part.content, text, depth + 1)

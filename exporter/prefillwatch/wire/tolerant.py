@@ -12,6 +12,8 @@ import msgspec
 S = TypeVar("S", bound=msgspec.Struct)
 
 _MISSING: Final = object()
+#: Values inside each other; what is looked for lies less deep, and every level of a misfit is converted once more.
+_MAX_DEPTH: Final = 16
 
 
 class UnreadableError(Exception):
@@ -66,7 +68,9 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _salvage(value: Any, kind: Any) -> Any:
+def _salvage(value: Any, kind: Any, depth: int = 0) -> Any:
+    if depth > _MAX_DEPTH:
+        return _MISSING
     if kind is msgspec.Raw:
         return msgspec.Raw(msgspec.json.encode(value))
     try:
@@ -75,18 +79,18 @@ def _salvage(value: Any, kind: Any) -> Any:
         pass
     for option in _options(kind):
         if isinstance(value, dict) and isinstance(option, type) and issubclass(option, msgspec.Struct):
-            return _salvage_struct(value, option)
+            return _salvage_struct(value, option, depth + 1)
         if isinstance(value, list) and typing.get_origin(option) is list:
-            items = (_salvage(item, typing.get_args(option)[0]) for item in value)
+            items = (_salvage(item, typing.get_args(option)[0], depth + 1) for item in value)
             return [item for item in items if item is not _MISSING]
     return _MISSING
 
 
-def _salvage_struct(value: dict[str, Any], kind: type[msgspec.Struct]) -> msgspec.Struct:
+def _salvage_struct(value: dict[str, Any], kind: type[msgspec.Struct], depth: int) -> msgspec.Struct:
     fields = {}
     for field in msgspec.structs.fields(kind):
         if field.encode_name in value:
-            salvaged = _salvage(value[field.encode_name], field.type)
+            salvaged = _salvage(value[field.encode_name], field.type, depth)
             if salvaged is not _MISSING:
                 fields[field.name] = salvaged
     return kind(**fields)

@@ -21,14 +21,19 @@ _JOIN_S = 20.0
 
 
 class Crowd:
-    """So many streams, each with ten tokens a second, but for the first ``frozen`` of them."""
+    """So many streams, each with ten tokens a second, but for the first ``frozen`` of them; ``models`` take turns.
 
-    def __init__(self, streams: int, name: str = "reader") -> None:
+    Nobody asks upstream: ``up`` says whether it is healthy.
+    """
+
+    def __init__(self, streams: int, name: str = "reader", models: tuple[str, ...] = ("m",)) -> None:
         self.frozen = 0
+        self.up = True
         self.url = ""
         self.observer: Observer | None = None
         self._streams = streams
         self._name = name
+        self._models = models
         self._stop = threading.Event()
         self._serving = threading.Event()
         self._builder = PacketBuilder(0, 1)
@@ -50,12 +55,14 @@ class Crowd:
         self.observer = observer = Observer(
             ObserverSettings(tap_fds=(), control_fd=-1, admin_fds=(), upstream="http://127.0.0.1:1", gpu=False)
         )
+        observer.on_models(self._models)
         listener, stop = socket.create_server(("127.0.0.1", 0)), asyncio.Event()
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         server = asyncio.create_task(serve_admin(create_app(observer), [listener], stop))
         self._begin()
         self._serving.set()
         while not self._stop.is_set():
+            observer._poller._up = self.up
             self._tokens()
             for packet in self._builder.take_all():
                 observer.take_packet(packet)
@@ -65,8 +72,9 @@ class Crowd:
         await server
 
     def _begin(self) -> None:
-        body = json.dumps({"model": "m", "stream": True, "messages": []}).encode()
         for stream in range(self._streams):
+            model = self._models[stream % len(self._models)]
+            body = json.dumps({"model": model, "stream": True, "messages": []}).encode()
             name = f"{self._name}-{stream}"
             head = RequestHead("POST", CHAT, "application/json", request_id=name, content_length=len(body))
             self._add(stream, Kind.REQUEST, encode_payload(head))

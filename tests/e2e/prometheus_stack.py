@@ -220,10 +220,13 @@ def stack(programs: Programs, folder: Path, targets: dict[str, list[str]], scale
 
 
 def _impatient(source: Source) -> Source:
-    """The shipped source, but alerts outlive their condition by two minutes at most, and TTFTHigh waits no longer."""
+    """The shipped source, but alerts outlive their condition by two minutes at most, TTFTHigh and burns of the budget
+    wait no longer, and a request is stuck sooner."""
     holds = {alert: {**hold, "keep": "2m"} for alert, hold in source.raw["holds"].items()}
     holds["TTFTHigh"] = {**holds["TTFTHigh"], "for": "2m"}
-    return Source({**source.raw, "holds": holds})
+    burns = [{**rate, "for": "2m"} for rate in source.raw["burn_rates"]]
+    thresholds = {**source.raw["thresholds"], "first_token_wait": 15}
+    return Source({**source.raw, "holds": holds, "burn_rates": burns, "thresholds": thresholds})
 
 
 def scaled(config: Any, scale: float) -> Any:

@@ -1,4 +1,4 @@
-"""Troubles told by their names: what the alerts say of servers that are crowded, paused, dead or gone.
+"""Troubles told by their names: what the alerts say of servers that are crowded, paused, full, mute, dead or gone.
 
 One real Prometheus scrapes them all at once, and a real Alertmanager gets what it finds.
 """
@@ -10,7 +10,6 @@ import json
 import re
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import httpx
 import pytest
 from tests.e2e.processes import CHAT, Sidecar, Sim
 from tests.e2e.prometheus_stack import NEWEST, PATIENCE_S, Stack, fetch, free_port, stack, wait_until
+from tests.e2e.scripted_places import in_bursts, late_and_bunched, mute, repeatedly, scripted, starved, thrown_out
 from tests.e2e.traffic import readers
 
 from prefillwatch.lab.load import Kind
@@ -28,6 +28,7 @@ from prefillwatch.lab.load import Kind
 SCALE = 1 / 15
 PAUSE_S = 3.0
 DUE_S = 90.0
+ABOUT_PREFILL = {"PrefillInterference", "PrefillHeadOfLine"}
 #: A document takes the simulated engine 1.3 s, so these come a little faster than they can be read; questions of a few
 #: words come in between, and stand in line.
 DOCUMENT = Kind("document", (9000, 11000), (5, 10), per_second=0.8)
@@ -43,17 +44,18 @@ class Troubles:
     watch: Stack
     instances: dict[str, str]
 
-    def alert(self, name: str, place: str = "") -> dict[str, Any]:
+    def alert(self, name: str, place: str = "", **labels: str) -> dict[str, Any]:
         """As Alertmanager got it, which another alert may keep from being delivered; waits for it. One about the whole
         fleet has no place."""
-        of_place = [f'instance="{self.instances[place]}"'] if place else []
+        of_place = {"instance": self.instances[place]} if place else {}
+        filters = [f'{label}="{value}"' for label, value in {"alertname": name, **of_place, **labels}.items()]
         found: list[dict[str, Any]] = []
 
         def has_come() -> bool:
-            found[:] = received(self.watch, f'alertname="{name}"', *of_place)
+            found[:] = received(self.watch, *filters)
             return bool(found)
 
-        wait_until(has_come, lambda: f"no {name}: {sorted(self.watch.alert_states(120))}", patience_s=DUE_S)
+        wait_until(has_come, lambda: f"no {filters}: {sorted(self.watch.alert_states(120))}", patience_s=DUE_S)
         return found[0]
 
 
@@ -72,11 +74,21 @@ def troubles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubles]:
             stopped.callback(sim.kill)
             places[name] = sim, Sidecar("serve", "--upstream", sim.url)
             stopped.callback(places[name][1].kill)
-        instances = {name: sidecar.admin.removeprefix("http://") for name, (_, sidecar) in places.items()}
+        scripts = {"late": late_and_bunched, "hop": in_bursts, "full": thrown_out, "mute": mute}
+        made = {name: stopped.enter_context(scripted()) for name in scripts}
+        sidecars = {name: sidecar for name, (_, sidecar) in places.items()}
+        sidecars |= {name: place.sidecar for name, place in made.items()}
+        instances = {name: sidecar.admin.removeprefix("http://") for name, sidecar in sidecars.items()}
         instances["gone"] = f"127.0.0.1:{free_port()}"
         targets = {"prefillwatch": list(instances.values()), "vllm": []}
         watch = stopped.enter_context(stack(fetch(NEWEST), tmp_path_factory.mktemp("troubles"), targets, SCALE))
+        for name, script in scripts.items():
+            stopped.enter_context(script(made[name]))
+        # One that was never up is a new one, which is given its time.
+        was_up = f'prefillwatch_up{{instance="{instances["dead"]}"}} == 1'
+        wait_until(lambda: watch.query(was_up), watch.log)
         places["dead"][0].kill()
+        stopped.enter_context(starved(places["dead"][1]))
         stopped.enter_context(readers(places["crowded"][1].url, 3, DOCUMENT, QUESTION))
         stopped.enter_context(readers(places["paused"][1].url, 3, QUICK_CHAT))
         stopped.enter_context(_pausing(*places["paused"]))
@@ -86,24 +98,18 @@ def troubles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubles]:
 @contextlib.contextmanager
 def _pausing(sim: Sim, sidecar: Sidecar) -> Iterator[None]:
     """Stops the engine now and then, each time with a question in prefill that is far too short to explain it."""
-    enough = threading.Event()
 
     def pause() -> None:
-        enough.wait(4.0)  # until the cost of a token is known
-        while not enough.wait(2.0):
-            with _asking(sidecar.url, words=250):
-                time.sleep(0.03)
-                sim.send(signal.SIGSTOP)
-                time.sleep(PAUSE_S)
-                sim.send(signal.SIGCONT)
+        if not sidecar.value("prefill_cost_seconds_per_token"):
+            return
+        with _asking(sidecar.url, words=250):
+            time.sleep(0.03)
+            sim.send(signal.SIGSTOP)
+            time.sleep(PAUSE_S)
+            sim.send(signal.SIGCONT)
 
-    thread = threading.Thread(target=pause, daemon=True)
-    thread.start()
-    try:
+    with repeatedly(2.0, pause):
         yield
-    finally:
-        enough.set()
-        thread.join(PATIENCE_S)
 
 
 @contextlib.contextmanager
@@ -145,8 +151,40 @@ def test_a_pause_of_the_engine_is_told_from_prefill(troubles: Troubles) -> None:
     )
 
 
-def test_promises_of_the_fleet_that_are_not_kept(troubles: Troubles) -> None:
-    assert troubles.alert("ITLBudgetBurn")["labels"]["severity"] == "critical"
+@pytest.mark.parametrize(
+    ("name", "place", "labels", "said"),
+    [
+        ("NotPrefillFrontend", "late", {}, "handed on late and bunched"),
+        ("NotPrefillPreemption", "full", {}, "the KV cache ran out"),
+        ("PreemptionStorm", "full", {}, "more than 0.3 for each request"),
+        ("KVCacheNearlyFull", "full", {"engine": "0"}, "uses 9"),
+        ("QueueSaturation", "mute", {}, "40 requests wait"),
+        ("FirstTokenStuck", "mute", {}, "without a first token has waited for "),
+        ("KVSignalLost", "mute", {}, "has found no KV cache usage"),
+        ("MeasurementUnreliable", "hop", {"reason": "buffering"}, "releases them in bursts"),
+        ("MeasurementUnreliable", "dead", {"reason": "loop_lag"}, "it lacks CPU"),
+    ],
+)
+def test_a_trouble_is_told_by_its_name(
+    troubles: Troubles, name: str, place: str, labels: dict[str, str], said: str
+) -> None:
+    assert said in troubles.alert(name, place, **labels)["annotations"]["description"]
+
+
+@pytest.mark.parametrize("place", ["late", "hop", "full", "mute"])
+def test_none_of_these_is_put_down_to_prefill(troubles: Troubles, place: str) -> None:
+    states = troubles.watch.alert_states(240)
+    assert not {name for name, _, instance in states if instance == troubles.instances[place]} & ABOUT_PREFILL
+
+
+@pytest.mark.parametrize(
+    ("long", "severity"), [("1h", "critical"), ("6h", "critical"), ("1d", "warning"), ("3d", "warning")]
+)
+def test_the_budget_burns_in_every_window(troubles: Troubles, long: str, severity: str) -> None:
+    assert troubles.alert("ITLBudgetBurn", model="sim-4b", long=long)["labels"]["severity"] == severity
+
+
+def test_first_tokens_that_come_later_than_promised(troubles: Troubles) -> None:
     late = troubles.alert("TTFTHigh")
     assert late["labels"]["model"] == "sim-4b"
     assert "promised are" in late["annotations"]["description"]
@@ -173,15 +211,18 @@ TOLD_ALREADY = [
 
 
 def test_what_is_told_already_is_not_told_again(troubles: Troubles) -> None:
-    """By the shipped inhibition rules; on another replica, or of another model, it is told all the same."""
+    """By the shipped inhibition rules; on another replica, of another model or in another namespace, where the same
+    names may be, it is told all the same."""
     posted = []
     for number, (source, target) in enumerate(TOLD_ALREADY):
         here = {"job": "prefillwatch", "instance": f"replica-{number}", "model": f"model-{number}"}
         elsewhere = {"job": "prefillwatch", "instance": f"other-{number}", "model": f"other-{number}"}
-        posted += [{**here, **source}, {**here, **target, "is": "known"}, {**elsewhere, **target, "is": "news"}]
+        of_others = {**here, "namespace": "another"}
+        posted += [{**here, **source}, {**here, **target, "is": "known"}]
+        posted += [{**place, **target, "is": "news"} for place in (elsewhere, of_others)]
     body = [{"labels": labels} for labels in posted]
     httpx.post(f"{troubles.watch.manager}/api/v2/alerts", json=body, timeout=PATIENCE_S).raise_for_status()
     status = {kind: received(troubles.watch, f'is="{kind}"') for kind in ("known", "news")}
-    assert [len(alerts) for alerts in status.values()] == [len(TOLD_ALREADY)] * 2
+    assert [len(alerts) for alerts in status.values()] == [len(TOLD_ALREADY), 2 * len(TOLD_ALREADY)]
     assert [alert["labels"] for alert in status["known"] if not alert["status"]["inhibitedBy"]] == []
     assert [alert["labels"] for alert in status["news"] if alert["status"]["inhibitedBy"]] == []

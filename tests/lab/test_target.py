@@ -113,6 +113,8 @@ def test_nobody_there() -> None:
         ("localhost:8000", "is not a server's address; write http://HOST:PORT"),
         ("http://", "is not a server's address"),
         ("http://host:99999", "is not a server's address"),
+        ("http://[::1", "is not a server's address"),
+        ("http://host/?version=1", "is not a server's address"),
         ("http://user:pw@host", "holds a user or password"),
         ("unix:vllm.sock", "has no absolute path; write for example unix:/run/vllm.sock"),
     ],

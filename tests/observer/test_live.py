@@ -106,6 +106,27 @@ def test_while_nobody_looks_the_ledger_is_left_alone_and_there_is_no_news() -> N
     assert watched.figures_read == 1
 
 
+# --- A recording that is played
+
+
+def test_at_its_end_all_is_told_that_was_not_and_then_that_it_is_over() -> None:
+    watched = Watched()
+    watched.look()
+    watched.stream(0, every(20, 50, 990), request_id="reader")
+    watched.until(1000)
+    told = len(watched.ticks(1))
+    watched.events = [parsed(each) for each in watched.feed.end(ns(1100))]
+    assert [name for name, _ in watched.events] == ["frame", "figures", "incidents", "ended"]
+    assert told + len(watched.ticks(1)) == 47
+    assert watched.hello()["recording"] == "ended"
+
+
+def test_its_end_is_known_to_those_who_come_later() -> None:
+    watched = Watched()
+    assert watched.feed.end(0) == []
+    assert watched.look()["recording"] == "ended"
+
+
 # --- Lanes and ticks
 
 

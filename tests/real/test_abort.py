@@ -7,6 +7,7 @@ it as "abort". So the signs are: nothing runs, and nothing was generated to its 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -16,6 +17,11 @@ from tests.real.four_endpoints import ENDPOINTS, PATHS, request
 from tests.real.sidecar import Metrics, Sidecar
 
 CHAT = PATHS["chat_completions"]
+GAPS = "prefillwatch_inter_token_latency_seconds"
+
+
+def client_closed(gained: Metrics) -> float:
+    return gained.total("prefillwatch_requests_total", outcome="client_closed")
 
 
 def leave_after(seconds: float, sidecar: Sidecar, path: str, body: dict[str, Any]) -> None:
@@ -36,8 +42,7 @@ def assert_aborted(
         return now.total("vllm:num_requests_running") == now.total("vllm:num_requests_waiting") == 0
 
     def we_counted_it() -> bool:
-        gain = sidecar.metrics().since(ours_before)
-        return gain.total("prefillwatch_requests_total", outcome="client_closed") == count
+        return client_closed(sidecar.metrics().since(ours_before)) == count
 
     assert sidecar.wait_until(engine_is_rid_of_it, 30, "rid of the request in the engine")
     finished = Metrics.read(f"{engine.url}/metrics").since(vllm_before)
@@ -79,9 +84,16 @@ def test_many_clients_that_leave_together(engine: Engine, sidecar: Sidecar) -> N
 
 
 def test_a_client_that_left_is_no_stall_of_the_engine(engine: Engine, sidecar: Sidecar) -> None:
-    """The open gap of the abandoned stream ends with it, and no gap is counted for it."""
+    """The open gap of the abandoned stream ends with it: what was counted by then are the gaps that the client saw."""
     before = sidecar.metrics()
-    leave_after(0.8, sidecar, CHAT, request("chat_completions", stream=True, tokens=5000))
-    asyncio.run(asyncio.sleep(1.5))
-    gaps = sidecar.metrics().since(before).buckets("prefillwatch_inter_token_latency_seconds")
-    assert gaps[float("inf")] == gaps[1.0] > 0
+    body = request("chat_completions", stream=True, tokens=5000)
+    answer = asyncio.run(ask(sidecar.port, CHAT, body, close_after_bytes=20_000))
+    assert not answer.complete
+    sidecar.wait_until(lambda: client_closed(sidecar.metrics().since(before)) == 1, 30, "counting the client that left")
+    gained = sidecar.metrics().since(before)
+    assert gained.buckets(GAPS)[float("inf")] > 0
+    seen = max(later.at_ns - earlier.at_ns for earlier, later in itertools.pairwise(answer.reads)) / 1e9
+    beyond = min(edge for edge in gained.buckets(GAPS) if edge > seen + 0.5)
+    assert gained.buckets(GAPS)[float("inf")] == gained.buckets(GAPS)[beyond]
+    asyncio.run(asyncio.sleep(1.5))  # nor is one counted later
+    assert sidecar.metrics().since(before).buckets(GAPS) == gained.buckets(GAPS)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.real.client import Answer, ask
+from tests.real.client import Answer, Exchange, ask
 from tests.real.engine import BASE_FLAGS, ENVIRONMENT, START_LIMIT_SECONDS, VENV
 from tests.real.four_endpoints import PATHS, request
 from tests.real.sidecar import Sidecar
@@ -54,11 +54,12 @@ def test_one_life_from_start_to_drained_end(running: Sidecar) -> None:
 
 async def stream_over_sigterm(sidecar: Sidecar) -> Answer:
     """A stream that is in the middle when SIGTERM comes; readiness must go, the stream must not."""
-    stream = asyncio.create_task(ask(sidecar.port, CHAT, request("chat_completions", stream=True, tokens=600)))
-    await asyncio.sleep(1.0)
+    body, exchange = request("chat_completions", stream=True, tokens=1500), Exchange()
+    stream = asyncio.create_task(ask(sidecar.port, CHAT, body, exchange=exchange))
+    while len(exchange.reads) < 10:
+        await asyncio.sleep(0.05)
     os.kill(sidecar.process.pid, signal.SIGTERM)
-    await asyncio.sleep(0.7)
-    assert sidecar.status("/readyz") == 503
+    await asyncio.to_thread(sidecar.wait_until, lambda: sidecar.status("/readyz") == 503, 30, "draining")
     assert not stream.done()
     with pytest.raises(ConnectionError):
         await ask(sidecar.port, "/v1/models")

@@ -130,7 +130,7 @@ class Upstream:
                 if stream.tokens and now >= stream.left_out_until:
                     stream.tokens -= 1
                     stream.due += 1
-                if now >= self._held_until and stream.due:
+                if now >= self._held_until and stream.due and not stream.writer.is_closing():
                     stream.writer.write(chunk() * stream.due)
                     stream.made += stream.due
                     stream.due = 0

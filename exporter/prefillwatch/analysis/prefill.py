@@ -284,8 +284,10 @@ class PrefillTimeline:
             elif len(self._run) > (LONG_RUN if self.engine.proven else FIRST_LOOK) and self._run_released:
                 self._learn()
         all_scanned = self._beats.scanned == len(self._beats)
-        if self._run and all_scanned and self._room.all_served(self._beats.last_end_ns):
+        if all_scanned and self._room.all_served(self._beats.last_end_ns):
             self._end_run()
+            # Whoever left since was served by the last steps: there may be none for long to show it.
+            self._place_left(until_ns, self.engine)
 
     def _take_released(self, beat: Beat) -> None:
         released = [(prompt, beat) for prompt in sorted(beat.released, key=by_arrival)]
@@ -348,8 +350,7 @@ class PrefillTimeline:
 
     def _finalise(self, now_ns: int) -> None:
         """Hand out the steps that nothing can change any more, in order of time."""
-        oldest = self._room.oldest_unplaced()
-        oldest_ns = now_ns if oldest is None else oldest.sent_ns
+        oldest_ns = min((each.sent_ns for each in (self._room.oldest_unplaced(), *self._room.left[:1]) if each), default=now_ns)
         done = 0
         for beat in self._beats.all[: self._beats.scanned]:
             if not self._is_final(beat, oldest_ns):

@@ -149,12 +149,12 @@ def _base(url: str) -> str:
             return parse_upstream(url)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
-    if not usable:
+    if not usable or parts.query or parts.fragment:
         raise ConfigError(f"{url!r} is not a server's address; write http://HOST:PORT, https://HOST or unix:/PATH")
     if parts.username or parts.password:
         raise ConfigError("the address holds a user or password; give a key by --api-key or PREFILLWATCH_API_KEY")

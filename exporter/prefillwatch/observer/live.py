@@ -4,8 +4,8 @@ A viewer begins with one ``hello``, everything as of the last frame. ``frame`` e
 only with what is new; once a second ``figures``, and ``incidents`` whenever they changed. The bytes are the same for
 all viewers. Times are whole milliseconds since ``unix`` of the hello. While nobody watches, nothing of this exists.
 
-    hello      instance, version, rate, t, unix, rule, target, most_lanes, now, lanes, prefills, in_service, stalls,
-               figures, incidents
+    hello      instance, version, recording, rate, t, unix, rule, target, most_lanes, now, lanes, prefills, in_service,
+               stalls, figures, incidents
     frame      t, now, ticks, in_service, and what is not empty of: lanes, gone, bursts, prefills, prefills_over, sizes,
                stalls
     lanes      [lane, request id, choice, model, prompt tokens, first token, last token]
@@ -15,6 +15,7 @@ all viewers. Times are whole milliseconds since ``unix`` of the hello. While nob
     prefills_over  [number, until, had a first token]
     sizes      [number of a prefill that is over, prompt tokens]
     stalls     [number, lane, since, until (0: lasts, -1: was none after all), cause]
+    ended      nothing: the recording that is played is over, and time stands
     now        [decoding streams, requests in prefill, frozen streams, longest silence, clear step]
 """
 
@@ -59,8 +60,10 @@ class LiveFeed:
         incidents: Incidents,
         wall_offset: Callable[[], float],
     ) -> None:
-        """``rate`` (of the clock against that on the wall) is 1 unless somebody plays a recording faster."""
+        """``rate`` (of the clock against that on the wall) is 1 unless somebody plays a recording faster; ``recording``
+        is "playing" or "ended" then, and else empty."""
         self.rate = 1.0
+        self.recording = ""
         self._ledger = ledger
         self._names = names
         self._clock = clock
@@ -98,6 +101,7 @@ class LiveFeed:
         hello = {
             "instance": self._instance,
             "version": __version__,
+            "recording": self.recording,
             "rate": self.rate,
             "unix": self._base_ns / NS + self._wall_offset(),
             "rule": [rule.min_seconds, rule.factor, rule.always_seconds],
@@ -125,6 +129,20 @@ class LiveFeed:
             view.incidents = incidents
             events.append(event("incidents", incidents))
         return events
+
+    def end(self, now_ns: int) -> list[bytes]:
+        """The recording is over: what was not told yet, and that."""
+        self.recording = "ended"
+        view = self._view
+        if view is None:
+            return []
+        view.figures, view.incidents = self._read_figures(), self._read_incidents(INCIDENTS)
+        return [
+            event("frame", view.frame(now_ns)),
+            event("figures", view.figures),
+            event("incidents", view.incidents),
+            event("ended", {}),
+        ]
 
 
 class _View:

@@ -32,6 +32,7 @@ class Player:
         admin_fds = tuple(listener.detach() for listener in admin)
         self.observer = ReplayObserver(file.header, self._clock, admin_fds)
         self.observer.live.rate = speed or _AS_FAST_AS_CAN_BE
+        self.observer.live.recording = "playing"
 
     async def play(self) -> Played:
         """To its end, or until ``stop`` is set. Raises RecordingError where the file is damaged."""
@@ -43,6 +44,7 @@ class Player:
             if self.stop.is_set():
                 break
             self.observer.play(entry)
+        self.observer.end()
         seconds = (self._clock.now_ns - first_ns) / NS if first_ns else 0.0
         took, file = time.monotonic() - begun, self._file
         return Played(file.path.name, file.header, file.size, seconds, took, file.cut_at, self.stop.is_set())

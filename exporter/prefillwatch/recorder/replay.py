@@ -168,6 +168,11 @@ class ReplayObserver(Observer):
         self._told_link.told = told
         self._told_link.unreadable = told.unreadable
 
+    def end(self) -> None:
+        """There is no more: viewers are told, and time stands."""
+        for message in self.live.end(self._clock()):
+            self.viewers.send(message)
+
     async def serve(self, stop: asyncio.Event) -> None:
         """The page, the metrics and the API, until ``stop`` is set."""
         await self._serve_admin(stop)

@@ -50,9 +50,11 @@ export function shorten(words, room, size) {
     paint.font = `${size} system-ui, sans-serif`;
     found = words;
     if (paint.measureText(found).width > room) {
-      let keep = words.length - 1;
-      while (keep > 4 && paint.measureText(`${words.slice(0, keep)}…`).width > room) keep -= 1;
-      found = `${words.slice(0, keep)}…`;
+      // Of the middle: names that begin alike differ in their ends.
+      const cut = (keep) => `${words.slice(0, Math.ceil(keep / 2))}…${words.slice(-Math.floor(keep / 2))}`;
+      let keep = Math.min(words.length - 1, 40);
+      while (keep > 4 && paint.measureText(cut(keep)).width > room) keep -= 1;
+      found = cut(keep);
     }
     shortened.set(key, found);
   }

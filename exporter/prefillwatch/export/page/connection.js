@@ -1,6 +1,6 @@
 // The stream of events, and what is done when it breaks.
 
-import { hear, noteTime, take } from './known.js';
+import { hear, known, noteTime, take } from './known.js';
 import { $, say } from './words.js';
 
 const SILENT_MS = 4000; // without news for so long the connection is taken for lost
@@ -21,6 +21,11 @@ function connection(state, words) {
   say($('connection'), words);
 }
 
+function alive() {
+  if (known.recording === 'ended') connection('ended', 'recording ended');
+  else connection('live', known.recording ? 'replay' : 'live');
+}
+
 export function listen(handlers) {
   show = handlers;
   connect();
@@ -39,17 +44,21 @@ function connect() {
     });
   on('hello', (hello) => {
     wait = FIRST_WAIT_MS;
-    connection('live', 'live');
     if (reloads(hello.version)) return;
     hear(hello);
+    alive();
     show.figures(hello.figures);
     show.incidents(hello.incidents);
   });
   on('frame', (frame) => {
-    if ($('connection').textContent !== 'live') connection('live', 'live');
+    alive();
     take(frame);
   });
-  on('idle', () => connection('live', 'nothing new')); // a recording that has ended, most likely
+  on('idle', () => known.recording !== 'ended' && connection('live', 'nothing new'));
+  on('ended', () => {
+    known.recording = 'ended';
+    alive();
+  });
   on('figures', show.figures);
   on('incidents', show.incidents);
   source.onerror = lost;

@@ -41,7 +41,7 @@ function showGaps(windows, model) {
     const [, during, clear] = values;
     const longer = isNumber(during) && isNumber(clear) && during > 2 * clear;
     if (longer) note = longerWords(during / clear, name);
-    else if (isNumber(during)) note = 'Prompts hardly make the gaps of others longer.';
+    else if (isNumber(during)) note = 'So far prompts hardly made the gaps of others longer.';
     else if (isNumber(clear)) note = 'No prompt was being read meanwhile.';
     const cells = values.map((value) => make('td', duration(value)));
     if (longer && during >= 0.1) cells[1].className = 'high';

@@ -62,7 +62,8 @@ function fillIncident(item, incident) {
   item.replaceChildren(line, make('p', victimWords(incident)));
   if (incident.culprit_count) item.append(culprits(incident));
   else if (incident.cause !== 'prefill') item.append(make('p', sentence(CAUSES[incident.cause] ?? ''), 'who'));
-  if (!incident.ongoing) item.append(showButton(incident));
+  const wasSeen = (incident.started_at + incident.duration_seconds) * 1000 > known.since;
+  if (!incident.ongoing && wasSeen) item.append(showButton(incident));
 }
 
 function victimWords(incident) {

@@ -7,8 +7,10 @@ const FRAME_MS = 200;
 
 export const known = {
   instance: '',
+  recording: '', // 'playing', 'ended', or nothing of the kind
   base: 0,
   rate: 1,
+  since: 0, // before that we know of nothing
   lastT: 0, // the newest moment that the observer has told of
   lanes: new Map(), // those that stream
   past: [], // those that are over, as long as they may be seen
@@ -38,7 +40,10 @@ export function hear(hello) {
     known.base = hello.unix * 1000;
   }
   known.rate = hello.rate;
+  known.recording = hello.recording;
   const t = known.base + hello.t;
+  if (t < known.lastT - 1000) forgetAll(); // a clock was set back, or a recording is played once more
+  known.since ||= t;
   if (known.lastT && t > known.lastT) known.unseen.push([known.lastT, t]);
   offsets = [];
   known.lastT = Math.max(known.lastT, t);
@@ -50,6 +55,11 @@ export function hear(hello) {
   hello.stalls.forEach(addStall);
   serve(hello.in_service, t);
   setNow(hello.now, t);
+}
+
+function forgetAll() {
+  for (const lane of known.past) lane.last = 0;
+  Object.assign(known, { lastT: 0, since: 0, past: [], pastPrefills: [], unseen: [], history: [], incidents: new Map() });
 }
 
 function missing(all, told) {

@@ -51,7 +51,7 @@ function drawAxis(view, y) {
     const x = Math.round(view.right - (back / span) * (view.right - view.left));
     paint.fillStyle = colours.line;
     paint.fillRect(x, 0, 1, y);
-    const words = back ? `−${back / 1000} s` : pausedAt ? clock(view.end) : 'now';
+    const words = back ? `−${back / 1000} s` : pausedAt || known.recording ? clock(view.end) : 'now';
     text(words, back ? x : view.right, y + 10, colours.soft, '11px system-ui, sans-serif', back ? 'center' : 'right');
   }
 }
@@ -113,7 +113,7 @@ function drawBands(view, shown, top, bottom) {
 }
 
 function drawCrowd(view, top, height) {
-  text('frozen, of all', 0, top + height / 2, colours.soft);
+  text(view.gutter < 100 ? 'frozen' : 'frozen, of all', 0, top + height / 2, colours.soft);
   paint.fillStyle = colours.line;
   paint.fillRect(view.left, top + height - 1, view.right - view.left, 1);
   paint.fillStyle = colours.stall;

@@ -19,10 +19,10 @@ export function tellCounts(view) {
   noteNow();
   root.frozen = known.now.frozen;
   root.decoding = known.now.decoding;
-  const shown = Math.min(view.shown, known.lanes.size);
-  const hidden = known.now.decoding - shown;
-  const all = known.now.decoding ? `${count(known.now.decoding)} decoding` : '';
-  say($('lanes-count'), hidden > 0 ? `${count(shown)} of ${count(known.now.decoding)} shown, the affected first` : all);
+  const { decoding } = known.now;
+  const all = decoding ? `${count(decoding)} decoding` : '';
+  const some = `${count(view.shown)} of ${count(decoding)} shown, the affected first`;
+  say($('lanes-count'), known.lanes.size > view.shown ? some : all);
   tellVerdict();
   if (performance.now() - toldAloudAt > ALOUD_EVERY_MS) {
     toldAloudAt = performance.now();
@@ -47,10 +47,15 @@ function tellVerdict() {
 function verdict() {
   const { now, figures } = known;
   if (!figures) return ['idle', 'Connecting …', ''];
-  if (document.documentElement.dataset.connection !== 'live') {
-    return ['down', 'No news from the observer', 'Answers stream on without it; this page comes back by itself.'];
+  const { connection } = document.documentElement.dataset;
+  if (connection === 'ended') {
+    return ['idle', 'The recording has ended', 'All is as it was then. To see it happen, play it with --speed 1.'];
   }
-  return frozen(now) ?? lately(now) ?? notServing(figures) ?? flowing(now);
+  if (connection !== 'live') {
+    const on = known.recording ? 'The replay was stopped.' : 'Answers stream on without it.';
+    return ['down', 'No news from the observer', `${on} This page comes back by itself.`];
+  }
+  return frozen(now) ?? notServing(figures) ?? lately(now) ?? flowing(now);
 }
 
 function frozen(now) {

@@ -109,6 +109,19 @@ def test_cached_prompt_tokens_are_told() -> None:
     assert answer_of([STREAM_HEAD, chunk(usage), b"0\r\n\r\n"]).cached_tokens == 4
 
 
+@pytest.mark.parametrize("count", ['"9"', "null", "-1", "9.5", "1e300", "[]"])
+def test_what_is_no_number_of_tokens_is_not_known(count: str) -> None:
+    usage = f'{{"prompt_tokens":{count},"completion_tokens":{count},"prompt_tokens_details":{{"cached_tokens":{count}}}}}'
+    answer = answer_of([STREAM_HEAD, chunk(f'{{"choices":[],"usage":{usage}}}'), b"0\r\n\r\n"])
+    assert (answer.prompt_tokens, answer.completion_tokens, answer.cached_tokens) == (None, None, None)
+    assert answer.complete
+
+
+def test_more_than_the_prompt_cannot_have_been_cached() -> None:
+    usage = '{"choices":[],"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":10}}}'
+    assert answer_of([STREAM_HEAD, chunk(usage), b"0\r\n\r\n"]).cached_tokens is None
+
+
 def test_whoever_passes_an_answer_sees_it_fill_and_keeps_it_when_the_request_is_cancelled() -> None:
     async def scenario(url: str) -> None:
         answer = Answer()

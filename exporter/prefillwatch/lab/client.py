@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CHAT = "/v1/chat/completions"
 UNIX = "unix:"
+_MOST_TOKENS = 10**9
 LARGEST_UNREAD = 64 * 2**20
 """Bytes of a body, or of one event, beyond which an answer is given up."""
 
@@ -240,10 +241,16 @@ class _AnswerReader(asyncio.Protocol):
         usage = fields.get("usage") or (inner.get("usage") if isinstance(inner, dict) else None)
         if not usage:
             return
-        self.answer.prompt_tokens = usage.get("prompt_tokens", usage.get("input_tokens"))
-        self.answer.completion_tokens = usage.get("completion_tokens", usage.get("output_tokens"))
-        details = usage.get("prompt_tokens_details") or {}
-        self.answer.cached_tokens = details.get("cached_tokens", self.answer.cached_tokens)
+        self.answer.prompt_tokens = prompt = _count(usage.get("prompt_tokens", usage.get("input_tokens")))
+        self.answer.completion_tokens = _count(usage.get("completion_tokens", usage.get("output_tokens")))
+        cached = _count((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
+        if cached is not None and (prompt is None or cached <= prompt):
+            self.answer.cached_tokens = cached
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens; None for what cannot be one."""
+    return value if isinstance(value, int) and 0 <= value <= _MOST_TOKENS else None
 
 
 _TEXT = ("content", "reasoning", "reasoning_content", "tool_calls")

@@ -131,6 +131,11 @@ def test_nothing_measured_is_said_and_no_error() -> None:
     assert figures["prompts"] == []
 
 
+def test_a_run_without_a_single_gap_is_a_page_too() -> None:
+    run = run_of(answer(0, [10]), injected=[answer(1000, [1100], prompt_tokens=6000)], ended_ms=2000)
+    assert "No verdict: no victim streamed while a long prompt was taken in." in to_html(result_of(run, inject=1))
+
+
 def test_trouble_is_named() -> None:
     failed = answer(1000, [], status=400, closed_ns=1_100_000_000)
     cached = answer(1000, [1100], prompt_tokens=6010, cached_tokens=3000)

@@ -88,8 +88,9 @@ def _dress(each: Axes) -> None:
 
 
 def legend(each: Axes, **more: Any) -> None:
-    """Without a box, in the ink of the text."""
-    each.legend(frameon=False, fontsize=9, labelcolor=INK, **more)
+    """Without a box, in the ink of the text; none where nothing was drawn."""
+    if each.get_legend_handles_labels()[0]:
+        each.legend(frameon=False, fontsize=9, labelcolor=INK, **more)
 
 
 def to_svg(figure: Figure, *, label: str, standalone: bool = False) -> str:

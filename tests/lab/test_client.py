@@ -111,7 +111,9 @@ def test_cached_prompt_tokens_are_told() -> None:
 
 @pytest.mark.parametrize("count", ['"9"', "null", "-1", "9.5", "1e300", "[]"])
 def test_what_is_no_number_of_tokens_is_not_known(count: str) -> None:
-    usage = f'{{"prompt_tokens":{count},"completion_tokens":{count},"prompt_tokens_details":{{"cached_tokens":{count}}}}}'
+    usage = (
+        f'{{"prompt_tokens":{count},"completion_tokens":{count},"prompt_tokens_details":{{"cached_tokens":{count}}}}}'
+    )
     answer = answer_of([STREAM_HEAD, chunk(f'{{"choices":[],"usage":{usage}}}'), b"0\r\n\r\n"])
     assert (answer.prompt_tokens, answer.completion_tokens, answer.cached_tokens) == (None, None, None)
     assert answer.complete

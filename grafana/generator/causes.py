@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana.generator import limits
 from grafana.generator.board import Section, even
-from grafana.generator.metric import in_range, increase, metric, quantile, quantile_in_range, rate
+from grafana.generator.metric import in_range, metric, quantile, quantile_in_range, rate
 from grafana.generator.palette import CAUSES, CLEAR, GOOD, PREFILL, QUEUE
 from grafana.generator.panels import Column, Style, answer, lines, listing, now, over_time
 from grafana.generator.series import (
@@ -38,16 +38,16 @@ def causes() -> Section:
         bars=True,
     )
     blame = lines(
-        "Stall seconds inflicted, by prompt size (tokens)",
-        "Seconds that other streams lost, by the prompt tokens of the request that cost them.",
-        over_time(f"sum by (prompt_bucket) ({increase('prefill_blame_seconds_total')}) > 0", "{{prompt_bucket}}"),
+        "Stall seconds inflicted per minute, by prompt size (tokens)",
+        "Seconds that other streams lost within a minute, by the prompt tokens of the request that cost them; the sums "
+        "are below.",
+        over_time(f"60 * sum by (prompt_bucket) ({rate('prefill_blame_seconds_total')}) > 0", "{{prompt_bucket}}"),
         unit="s",
         empty="No prompt to blame",
         low=0,
         series=OF_SIZES,
         stacked=True,
         bars=True,
-        calcs=("sum",),
     )
     incidents = lines(
         "Freezes and waits per minute",
@@ -179,8 +179,12 @@ def cost_model() -> Section:
             "Advised --max-num-batched-tokens",
             f"Largest step budget that keeps gaps under {limits.ITL_TARGET_S * 1000:g} ms by the model. Smaller "
             "budgets smooth "
-            "answers and make long prompts' first tokens later. Smallest of the replicas.",
-            now(f"min ({metric('advised_max_batched_tokens')})", "tokens"),
+            "answers and make long prompts' first tokens later. Smallest of the replicas, of those whose model fits.",
+            now(
+                f"min ({metric('advised_max_batched_tokens')} and {metric('prefill_cost_fit_ratio')} "
+                f"> {limits.FIT_TO_ACT_ON:g})",
+                "tokens",
+            ),
             unit="none",
             steps=limits.only(GOOD),
             empty="Still learning",

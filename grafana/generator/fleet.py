@@ -55,7 +55,7 @@ def _overview() -> Section:
             "them and gets no answer; they are in no other panel here.",
             now(f"count ({metric('up')})", "report"),
             now(f"sum ({metric('up')})", "upstream up"),
-            now(f"count ({SCRAPED} == 0)", "silent"),
+            now(f"count (({SCRAPED}) == 0)", "silent"),
             unit="none",
             steps=limits.only(ALL),
             empty="None reports",

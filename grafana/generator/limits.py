@@ -14,6 +14,8 @@ ALWAYS_A_STALL_S: float = Settings.model_fields["stall_always"].default
 #: Promised time to first token (--slo-ttft), and the time after which people give up.
 TTFT_TARGET_S: float = Settings.model_fields["slo_ttft"].default
 TTFT_LOST_S = 10.0
+#: Below it no advice is given; alerts have the same (thresholds.cost_fit in alerts/source.yml).
+FIT_TO_ACT_ON = 0.5
 
 
 def rising(warn: float, bad: float) -> Steps:
@@ -36,5 +38,5 @@ STALL_SHARE = rising(0.01, 0.05)
 KV_USAGE = rising(0.8, 0.9)
 OWN_LOSS: Steps = ((None, GOOD), (0.000001, WARN), (0.01, BAD))
 MUST_BE_ONE: Steps = ((None, BAD), (1, GOOD))
-FIT = falling(0.5, 0.8)
+FIT = falling(FIT_TO_ACT_ON, 0.8)
 SCRAPE_AGE = rising(5, 15)

@@ -8,8 +8,9 @@ from prefillwatch.export.table import TABLE
 _BY_NAME = {spec.name: spec for spec in TABLE}
 _HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 OUR_TARGETS = 'job=~"$job", instance=~"$instance"'
-#: Prometheus' own: 0 where a sidecar that it knows does not answer. No metric of ours can tell that.
-SCRAPED = f"up{{{OUR_TARGETS}}}"
+#: Prometheus' own: 0 where a sidecar that it knows does not answer, which no metric of ours can tell. Of jobs that had
+#: a sidecar within the time shown: with all jobs chosen, those of everything else that is scraped are chosen too.
+SCRAPED = f"up{{{OUR_TARGETS}}} and on (job) last_over_time(prefillwatch_build_info{{{OUR_TARGETS}}}[$__range])"
 
 
 def metric(name: str, **matchers: str) -> str:

@@ -78,11 +78,11 @@ def _targets(node: promql_parser.VectorSelector, labels: Collection[str]) -> Ite
 
 
 def _of_range(node: promql_parser.MatrixSelector, inside: str | None, instant: bool) -> Iterator[str]:
-    """dashboard-linter wants $__rate_interval always. A sum over all the time shown is another thing, and is exempt:
-    see .lint for the reason."""
+    """dashboard-linter wants $__rate_interval always. A sum over all the time shown is another thing, and so is whether
+    there was anything; both are exempt: see .lint for the reason."""
     if node.range == RATE_INTERVAL:
         return
-    if not (node.range == RANGE and instant and inside == "increase"):
+    if not (node.range == RANGE and instant and inside in ("increase", "last_over_time")):
         yield f"{inside} over {node.range}: use $__rate_interval, or $__range for an increase asked for once"
 
 

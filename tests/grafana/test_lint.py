@@ -142,6 +142,21 @@ def test_a_panel_has_units_an_empty_state_and_thresholds(panel: dict[str, Any]) 
 
 
 @of_panels
+def test_a_sum_in_a_legend_is_none_of_overlapping_windows(panel: dict[str, Any]) -> None:
+    """Each increase over $__rate_interval is in several points, so adding those up tells a multiple of it."""
+    if panel["type"] == "timeseries":
+        assert not {"sum", "total"} & set(panel["options"]["legend"]["calcs"])
+
+
+@of_panels
+def test_targets_of_others_are_not_ours(panel: dict[str, Any]) -> None:
+    """`up` is of all that Prometheus scrapes, and so are all jobs; those that have a sidecar are ours."""
+    for target in panel["targets"]:
+        if re.search(r"\bup\{", target["expr"]):
+            assert re.search(r"\bup\{[^}]+\} and on \(job\) last_over_time\(prefillwatch_build_info\{", target["expr"])
+
+
+@of_panels
 def test_axes_begin_where_they_must(panel: dict[str, Any]) -> None:
     if panel["type"] != "timeseries":
         return

@@ -90,6 +90,13 @@ def test_the_original_body_is_sent_when_upstream_refused_ours():
     assert live(*UP_TO_PREFILL, (14, RESPONSE), (15, SENT), (30, RESPONSE), (40, FIRST)).ttft_s == 0.03
 
 
+def test_an_answer_may_come_before_upstream_has_taken_the_whole_request():
+    life = live((10, REQUEST_END), (30, RESPONSE))
+    assert life.in_prefill
+    assert life.token(40 * MS)
+    assert life.ttft_s == 0.03
+
+
 # What was not seen
 
 

@@ -50,6 +50,19 @@ class Peer:
             self._receive()
         return self._take(size)
 
+    def waiting(self) -> int:
+        """Take what is there and all that comes until nothing does; how many bytes that was."""
+        taken = len(self._take(len(self._read)))
+        self.socket.settimeout(0.05)
+        try:
+            while data := self.socket.recv(1 << 20):
+                taken += len(data)
+        except TimeoutError:
+            return taken
+        finally:
+            self.socket.settimeout(PATIENCE_S)
+        return taken
+
     def _receive(self) -> None:
         data = self.socket.recv(1 << 20)
         assert data, f"the connection ended after {bytes(self._read[-1000:])!r}"

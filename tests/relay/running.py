@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -9,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -116,6 +117,22 @@ class RunningRelay:
     def call(self, function: Callable[[], None]) -> None:
         """Call in the relay's thread."""
         self.relay.reactor.call_from_thread(function)
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """What happens meanwhile the relay learns of all at once."""
+        standing, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            standing.set()
+            go_on.wait(PATIENCE_S)
+
+        self.call(wait)
+        assert standing.wait(PATIENCE_S)
+        try:
+            yield
+        finally:
+            go_on.set()
 
     @property
     def in_flight(self) -> int:

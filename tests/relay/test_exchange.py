@@ -350,6 +350,28 @@ def test_an_early_answer_passes_while_the_body_is_not_taken(relay: RunningRelay,
     assert "SENT" not in relay.tap.story()
 
 
+def test_a_request_goes_on_while_its_answer_streams_already(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    body = bytes(range(256)) * (64 * 1024)  # 16 MiB
+    client = relay.connect()
+    client.send(post(body=body))
+    server = upstream.accept()
+    server.head()
+    server.send(STREAM_HEAD)
+    client.head()
+    token, taken, tokens = chunk(event(1)), 0, 0
+    while taken < len(body) and tokens < 100:
+        with relay.standing_still():  # so that it learns of room for more and of a token at once
+            taken += server.waiting()
+            server.send(token)
+        assert client.exactly(len(token)) == token
+        tokens += 1
+    assert taken == len(body)
+    server.send(LAST_CHUNK)
+    assert relay.tap.end().finish is Finish.COMPLETE
+    assert relay.tap.story() == ["REQUEST", "REQUEST_BODY", "REQUEST_END", "RESPONSE", "DATA", "END"]
+    assert relay.tap.payload() == event(1) * tokens
+
+
 def test_streams_pass_without_a_tap(start: Callable[..., RunningRelay], upstream: ScriptedUpstream) -> None:
     relay = start(tapped=False)
     client = relay.connect()

@@ -45,6 +45,7 @@ TRANSITIONS: Final = MappingProxyType(
         (_S.RECEIVING, _E.HOLE): _S.BLIND,
         (_S.RECEIVING, _E.END): _S.DONE,  # the client left, or we refused it
         (_S.RECEIVED, _E.SENT): _S.SENT,
+        (_S.RECEIVED, _E.RESPONSE): _S.ANSWERED,  # early: upstream had not taken all of it yet
         (_S.RECEIVED, _E.HOLE): _S.BLIND,
         (_S.RECEIVED, _E.END): _S.DONE,  # no connection to upstream
         (_S.SENT, _E.SENT): _S.SENT,  # retried: a reused connection died before a byte came

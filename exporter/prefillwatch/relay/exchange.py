@@ -151,6 +151,8 @@ class Exchange:
             self._sent(upstream, sending)
 
     def _sent(self, upstream: UpstreamConnection, sending: Sending) -> None:
+        if self._answer is not None:  # answered early; what comes later is told no more
+            return
         self._add(sending.sent_ns, Kind.SENT)
         if upstream.reused and self._repeatable:
             self.relay.repeatable.add(sending)
@@ -322,9 +324,10 @@ class Exchange:
             self._choose_handler(answer)
 
     def _choose_handler(self, answer: Answer) -> None:
-        upstream = self._upstream
+        upstream, sending = self._upstream, self._sending
         assert upstream is not None
-        fast = answer.is_plain_stream and not upstream.is_tls
+        uploads = sending is not None and sending.waits  # room for more of it is told beside a token, too
+        fast = answer.is_plain_stream and not upstream.is_tls and not uploads
         self.relay.reactor.handlers[upstream.fd] = self._on_token if fast else self._on_upstream
 
     # Back-pressure

@@ -27,15 +27,17 @@ def test_what_happened_can_be_played_from_the_recording_and_from_the_flight_reco
         eventually(lambda: (sidecar.value("generated_tokens_total") or 0) > 200)
         assert paste_document(sidecar.url, 6000).error == ""
         eventually(lambda: list(flights.glob("*.pfw")) != [])
+        asked = httpx.post(f"{sidecar.admin}/api/flight").json()
+        assert Path(asked["file"]).stat().st_size == asked["bytes"]
     eventually(lambda: sidecar.value("decoding_streams") == 0)
     time.sleep(0.5)  # until what is told once a second is the same everywhere
     live = httpx.get(f"{sidecar.admin}/api/incidents").json()
     generated = sidecar.value("generated_tokens_total")
     assert sidecar.stop() == 0
 
-    (flight,) = flights.glob("*.pfw")
-    assert flight.name.endswith("-freeze-prefill.pfw")
-    for path in (recording, flight):
+    (flight,) = flights.glob("flight-*-freeze-prefill.pfw")
+    (last,) = flights.glob("flight-*-asked.pfw")
+    for path in (recording, flight, last):
         found = tmp_path / "incidents.json"
         command = start(Command, "replay", str(path), "--incidents", str(found))
         assert command.wait() == 0, command.output

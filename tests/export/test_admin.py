@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from prefillwatch.export import admin, table
 from prefillwatch.export.admin import accepts_gzip, create_app, serve_admin
+from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError
 from prefillwatch.export.page_files import live_page
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.export.viewers import Viewers
@@ -29,6 +30,8 @@ class View:
         self.registry = Registry()
         self.registry.gauge(table.UP).set((), 1)
         self.not_ready = ""
+        self.no_flight: FlightError | None = None
+        self.flights_asked = 0
         self.asked: list[int] = []
         self.watched: list[str] = []
         self.viewers = Viewers(
@@ -47,6 +50,12 @@ class View:
 
     def ready(self) -> tuple[bool, str]:
         return not self.not_ready, self.not_ready
+
+    async def write_flight_now(self) -> FlightFile:
+        self.flights_asked += 1
+        if self.no_flight is not None:
+            raise self.no_flight
+        return FlightFile("/flights/flight-asked.pfw", 4096)
 
     def page(self) -> bytes:
         return live_page(self.snapshot(), *self.ready())
@@ -164,6 +173,38 @@ def test_a_bad_limit_is_refused_by_name(limit: str) -> None:
     assert answer.json()["error"].startswith("limit must be a whole number from 1 to 1000, not ")
     assert len(answer.content) < 200
     assert view.asked == []
+
+
+def test_a_flight_recording_is_written_for_whoever_posts() -> None:
+    view = View()
+    answer = ask(view, "/api/flight", "POST")
+    assert (answer.status_code, view.flights_asked) == (201, 1)
+    assert answer.json() == {"file": "/flights/flight-asked.pfw", "bytes": 4096}
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (NoFlightRecorderError(), 409, "set flight_recorder_dir"),
+        (FlightError("cannot write /flights/x.pfw: No space left on device"), 503, "No space left on device"),
+    ],
+)
+def test_why_there_is_no_flight_recording_is_said(error: FlightError, status: int, words: str) -> None:
+    view = View()
+    view.no_flight = error
+    answer = ask(view, "/api/flight", "POST")
+    assert answer.status_code == status
+    assert words in answer.json()["error"]
+
+
+def test_neither_a_look_nor_a_page_of_another_site_writes_anything() -> None:
+    view = View()
+    for method in ("GET", "HEAD", "PUT", "OPTIONS"):
+        answer = ask(view, "/api/flight", method)
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    for origin in ("http://evil.example", "null", "http://admin"):
+        assert ask(view, "/api/flight", "POST", Origin=origin).status_code == 403
+    assert view.flights_asked == 0
 
 
 # --- Everything else

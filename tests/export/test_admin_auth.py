@@ -92,6 +92,13 @@ def test_nothing_else_is_shown_without_credentials(sidecar: Sidecar, path: str) 
     assert "prefillwatch_up" not in answer.text
 
 
+def test_nothing_is_written_without_credentials(sidecar: Sidecar) -> None:
+    context = ssl.create_default_context(cafile=str(sidecar.certificate))
+    for headers, status in ({}, 401), ({"Authorization": f"Bearer {TOKEN}"}, 409):
+        answer = httpx.post(f"{sidecar.url}/api/flight", headers=headers, verify=context, trust_env=False, timeout=20)
+        assert answer.status_code == status
+
+
 def test_the_token_opens(sidecar: Sidecar) -> None:
     answer = sidecar.get("/metrics", Authorization=f"Bearer {TOKEN}")
     assert answer.status_code == 200

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from tests.recorder.scenes import SECRET, every_shape, freeze
 from tests.recorder.stage import Live, incidents, played, unpacked
 
 from prefillwatch.analysis.incidents import Incident
+from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError
 from prefillwatch.observer_settings import FlightSettings
 from prefillwatch.recorder.file import RecordingFile
 from prefillwatch.recorder.flight import FlightFolder, FlightTrigger, write_whole
@@ -110,6 +113,33 @@ class TestFile:
         assert [each["cause"] for each in incidents(played(only_file(tmp_path)))] == ["prefill"]
 
 
+class TestAskedFor:
+    def test_it_holds_what_was_seen_until_then(self, tmp_path: Path) -> None:
+        live = Live(tmp_path, record=False, flight=settings(tmp_path))
+        live.relay.request(50, {"messages": []}, request_id="just now")
+        live.relay.flush()
+        written = asyncio.run(live.observer.write_flight_now())
+        path = only_file(tmp_path)
+        assert path.name.endswith("-asked.pfw")
+        assert written == FlightFile(str(path), path.stat().st_size)
+        assert [each["request_id"] for each in played(path).state()["prefills"]] == ["just now"]
+
+    @pytest.mark.parametrize("texts", [False, True])
+    def test_without_a_flight_recorder_it_says_what_to_set(self, texts: bool, tmp_path: Path) -> None:
+        for live in (
+            Live(tmp_path, plain=True),
+            Live(tmp_path, texts=texts, flight=settings(tmp_path) if texts else None),
+        ):
+            with pytest.raises(NoFlightRecorderError, match="set flight_recorder_dir to a folder"):
+                asyncio.run(live.observer.write_flight_now())
+            live.close()
+
+    def test_a_disk_that_does_not_take_it_is_said(self, tmp_path: Path) -> None:
+        live = Live(tmp_path, record=False, flight=settings(tmp_path / "gone"))
+        with pytest.raises(FlightError, match=r"cannot write .*gone/flight-.*: No such file or directory"):
+            asyncio.run(live.observer.write_flight_now())
+
+
 class TestTrigger:
     def test_a_file_follows_an_incident_once_its_aftermath_is_over(self) -> None:
         trigger = FlightTrigger()
@@ -158,6 +188,34 @@ class TestFolder:
             folder.wait()
         assert [record.levelname for record in caplog.records] == ["ERROR"]
         assert "No such file" in caplog.text
+
+    def test_a_disk_that_hangs_holds_nobody_up_and_one_file_in_memory(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        taken, going_on = threading.Event(), threading.Event()
+
+        class Slow(FlightFolder):
+            def _make_room(self, size: int) -> None:
+                taken.set()
+                assert going_on.wait(30)
+
+        folder = Slow(tmp_path, 1000)
+        first = folder.write("freeze-prefill", [b"x"])
+        assert taken.wait(30)
+        for _ in range(3):
+            with pytest.raises(FlightError, match="being written already"):
+                folder.write("wait-stuck", [b"x" * 100]).result(0)
+        going_on.set()
+        assert first.result(30).file.endswith("-freeze-prefill.pfw")
+        assert len(list(tmp_path.iterdir())) == 1
+        assert "the file before it is still being written" in caplog.text
+
+    def test_one_that_is_larger_than_all_may_be_is_not_written_and_none_goes_for_it(self, tmp_path: Path) -> None:
+        old = tmp_path / "flight-20240101T000000Z-freeze-prefill.pfw"
+        old.write_bytes(b"x" * 40)
+        with pytest.raises(FlightError, match="it has 101 bytes, and flight_recorder_disk allows 100"):
+            FlightFolder(tmp_path, 100).write("wait-stuck", [b"x" * 101]).result(30)
+        assert list(tmp_path.iterdir()) == [old]
 
     def test_a_file_is_there_as_a_whole_or_not_at_all(self, tmp_path: Path) -> None:
         def parts() -> Any:

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prefillwatch.export.admin_auth import ANYBODY, Authorization, Credentials
 from prefillwatch.export.exposition import render, weight
+from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError
 from prefillwatch.export.live_response import EVENT_STREAM, LiveResponse
 from prefillwatch.export.page_files import PAGE_FILES, read_page_file
 from prefillwatch.export.registry import Snapshot
@@ -60,6 +61,9 @@ class AdminView(Protocol):
     def ready(self) -> tuple[bool, str]:
         """Whether requests would be served now, and if not, why."""
 
+    async def write_flight_now(self) -> FlightFile:
+        """Write what was seen last to a file. Raises FlightError."""
+
     def page(self) -> bytes:
         """The page for people, in HTML."""
 
@@ -78,6 +82,7 @@ def create_app(view: AdminView, credentials: Credentials = ANYBODY) -> Starlette
             Route("/api/state", admin.state),
             Route("/api/incidents", admin.incidents),
             Route("/api/live", admin.live),
+            Route("/api/flight", admin.flight, methods=["POST"]),
             Route("/", admin.page),
             Route("/page/{name}", admin.page_file),
         ],
@@ -132,6 +137,16 @@ class _Admin:
         if viewer is None:
             raise HTTPException(503, f"{MOST_VIEWERS} watch already: close a page elsewhere", {"Retry-After": "10"})
         return LiveResponse(viewer, self._view.viewers)
+
+    async def flight(self, request: Request) -> Response:
+        if "origin" in request.headers:  # a page of another site could have anybody's browser ask for it
+            raise HTTPException(403, "this is for programs such as curl, not for pages in a browser")
+        try:
+            return _json(await self._view.write_flight_now(), 201)
+        except NoFlightRecorderError as error:
+            raise HTTPException(409, str(error)) from None
+        except FlightError as error:
+            raise HTTPException(503, str(error)) from None
 
     async def page(self, _: Request) -> Response:
         return HTMLResponse(self._view.page())

@@ -30,6 +30,7 @@ from prefillwatch.engine.step_report import StepReport
 from prefillwatch.export import table
 from prefillwatch.export.admin import create_app, serve_admin
 from prefillwatch.export.admin_auth import Credentials
+from prefillwatch.export.flight_request import FlightFile, NoFlightRecorderError
 from prefillwatch.export.page_files import live_page
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.export.spec import window_name
@@ -225,6 +226,9 @@ class Observer:
 
     def incidents(self, limit: int) -> list[dict[str, Any]]:
         return self._history.newest(self.ledger.causes.incidents.open, self._clock(), limit)
+
+    async def write_flight_now(self) -> FlightFile:
+        raise NoFlightRecorderError
 
     def page(self) -> bytes:
         return live_page(self.snapshot(), *self.ready())

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
 from prefillwatch.analysis.incidents import Incident
+from prefillwatch.export.flight_request import FlightError, FlightFile
 
 NS: Final = 1_000_000_000
 SUFFIX: Final = ".pfw"
@@ -65,28 +68,39 @@ class FlightFolder:
         self._most_bytes = most_bytes
         self._writing: threading.Thread | None = None
 
-    def write(self, why: str, parts: Sequence[bytes]) -> None:
-        """In a thread of its own. Where that does not work it is logged, and nothing else happens."""
-        self.wait()
+    def write(self, why: str, parts: Sequence[bytes]) -> Future[FlightFile]:
+        """In a thread of its own, one at a time; how it went is logged, and told by the future. Never waits."""
         name = f"flight-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{why.replace('_', '-')}{SUFFIX}"
-        self._writing = threading.Thread(target=self._write, args=(name, parts), name="flight recorder", daemon=True)
+        written: Future[FlightFile] = Future()
+        if self._writing is not None and self._writing.is_alive():
+            log.warning("flight recorder: no %s: the file before it is still being written", name)
+            written.set_exception(FlightError("a flight recording is being written already; ask again in a moment"))
+            return written
+        self._writing = threading.Thread(
+            target=self._write, args=(name, parts, written), name="flight recorder", daemon=True
+        )
         self._writing.start()
+        return written
 
     def wait(self, seconds: float = 5.0) -> None:
         """For what is being written."""
         if self._writing is not None:
             self._writing.join(seconds)
 
-    def _write(self, name: str, parts: Sequence[bytes]) -> None:
+    def _write(self, name: str, parts: Sequence[bytes], written: Future[FlightFile]) -> None:
         size = sum(map(len, parts))
         path = self._folder / name
         try:
+            if size > self._most_bytes:
+                raise OSError(errno.EFBIG, f"it has {size} bytes, and flight_recorder_disk allows {self._most_bytes}")
             self._make_room(size)
             write_whole(path, parts)
         except OSError as error:
             log.error("flight recorder: cannot write %s: %s", path, error.strerror)
+            written.set_exception(FlightError(f"cannot write {path}: {error.strerror}"))
         else:
             log.info("flight recorder: %s (%d KiB); play it with 'prefillwatch replay'", path, size >> 10)
+            written.set_result(FlightFile(str(path), size))
 
     def _make_room(self, size: int) -> None:
         files = sorted(self._folder.glob(f"flight-*{SUFFIX}"), key=lambda path: path.name)

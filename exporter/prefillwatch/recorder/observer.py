@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from prefillwatch import __version__
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.step_report import StepReport
+from prefillwatch.export.flight_request import FlightFile, NoFlightRecorderError
 from prefillwatch.observer.incidents import wall_offset
 from prefillwatch.observer.process import Observer
 from prefillwatch.observer.taps import TapReader
@@ -164,11 +167,17 @@ class RecordingObserver(Observer):
         introduce(notes, now_ns, self.taps.relays, self.ledger)
         notes.entry(Kind.BEGUN, now_ns)
 
-    def write_flight(self, why: str) -> None:
-        """Write the last minutes to a file, where the settings ask for a flight recorder."""
-        if self._ring is not None:
-            self._close_chunk(self._clock())
-            self._folder.write(why, [opening(self._header(flight=True)), *self._ring.frames()])
+    def write_flight(self, why: str) -> Future[FlightFile]:
+        """Write the last minutes to a file. Raises NoFlightRecorderError where the settings do not ask for one."""
+        if self._ring is None:
+            raise NoFlightRecorderError
+        self._close_chunk(self._clock())
+        return self._folder.write(why, [opening(self._header(flight=True)), *self._ring.frames()])
+
+    async def write_flight_now(self) -> FlightFile:
+        self.read_taps()
+        self._advance(self._clock())
+        return await asyncio.wrap_future(self.write_flight("asked"))
 
     async def run(self) -> None:
         try:
@@ -182,6 +191,7 @@ class RecordingObserver(Observer):
             pass
         self.beat()
         if self._ring is not None and (why := self._trigger.pending) is not None:
+            self._folder.wait()
             self.write_flight(why)
         self._close_chunk(self._clock())
         if self._sink is not None:

@@ -66,6 +66,22 @@ def test_the_first_token_may_have_been_in_the_hole() -> None:
     assert observed.counts(table.INTER_TOKEN_LATENCY) == {("m", "none"): 1}
 
 
+def test_a_client_that_took_all_again_unseen_is_not_to_blame_for_later_silence() -> None:
+    observed = Observed()
+    relay = Relay(observed)
+    stream = relay.request(0)
+    stream_tokens(relay, stream, [100 + 20 * i for i in range(20)])
+    relay.add(481, stream, Kind.BLOCKED)
+    relay.flush()
+    relay.add(490, stream, Kind.UNBLOCKED)
+    relay.flush(lose=True)
+    for at_ms in range(500, 1000, 20):
+        relay.data(at_ms, stream, chunk())
+    relay.flush()
+    observed.advance(1300)
+    assert observed.values(table.FROZEN_STREAMS) == {("m",): 1}
+
+
 def test_the_streams_of_a_relay_that_died_are_counted_and_leave_nothing_behind() -> None:
     observed = Observed()
     old = Relay(observed, epoch=1)

@@ -182,6 +182,7 @@ class Ledger:
     def hole(self, request: Request) -> None:
         """Bytes of this request were lost: no gap is measured across."""
         self._work_through_reads()
+        request.blocked_since_ns = 0  # its end may be among what was lost, and the next read shows that it is over
         for slot in request.slots.values():
             self.book.hole(slot)
             self.causes.interrupted(slot)

@@ -286,6 +286,8 @@ class Exchange:
         if not sending.sent_ns:  # answered early: what is left of the request must not be taken for another one
             answer.upstream_keeps = False
         self._answer = answer
+        if answer.is_stream and self._upstream is not None:
+            self._upstream.acknowledge_late()
         self._told_response = told_response(response, observed=answer.observed, injected=answer.stripper is not None)
         self._tell(now, Kind.RESPONSE, self._told_response)
         self._pass_on(rest, now, answer.head)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prefillwatch.relay.deadlines import Deadlines
 from prefillwatch.relay.reactor import Reactor, monotonic_ns
+from prefillwatch.relay.sockets import acknowledge_late
 
 if TYPE_CHECKING:
     from prefillwatch.relay.tls import TlsSocket
@@ -87,6 +88,11 @@ class UpstreamConnection:
         except OSError:
             return False
         return False
+
+    def acknowledge_late(self) -> None:
+        """A stream begins: see `sockets.acknowledge_late`."""
+        if self.socket is not None:
+            acknowledge_late(self.socket)
 
     def wait_in(self, pool: Pool) -> None:
         self._pool = pool

@@ -92,6 +92,17 @@ def test_the_sidecar_has_time_to_drain() -> None:
     assert int(SERVICES["sidecar"]["stop_grace_period"].removesuffix("s")) >= settings_of_sidecar().drain_timeout + 10
 
 
+def test_the_sidecar_drains_while_its_server_is_still_there() -> None:
+    """Compose stops a service before those it depends on. Those of another profile are not there, and need not be."""
+    servers = {
+        name for profile in ("sim", "vllm") for name, each in SERVICES.items() if profile in each.get("profiles", [])
+    }
+    servers.remove("sidecar")
+    depends = SERVICES["sidecar"]["depends_on"]
+    assert set(depends) == servers
+    assert all(how == {"condition": "service_started", "required": False} for how in depends.values())
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_our_containers_can_do_little(name: str) -> None:
     service = OURS[name]

@@ -217,6 +217,47 @@ def injected(folder: Path, was: str, becomes: str) -> Object:
     return found
 
 
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> list[Object]:
+    """The example with TLS and a token for the admin listener."""
+    folder = tmp_path_factory.mktemp("guarded")
+    shutil.copy(KUBERNETES / "example/vllm.yaml", folder)
+    for component in ("sidecar", "admin-auth"):
+        shutil.copytree(KUBERNETES / component, folder / component)
+    (folder / "kustomization.yaml").write_text("resources: [vllm.yaml]\ncomponents: [sidecar, admin-auth]\n")
+    return kustomized(folder)
+
+
+def test_a_guarded_admin_listener_has_its_files_where_the_settings_look(guarded: list[Object]) -> None:
+    deployment = the(guarded, "Deployment")
+    kubernetes_validate.validate(deployment, OLDEST_KUBERNETES, strict=True)
+    pod = deployment["spec"]["template"]["spec"]
+    (sidecar,), (volume,) = pod["initContainers"], pod["volumes"]
+    (mount,) = sidecar["volumeMounts"]
+    assert (mount["name"], mount["readOnly"]) == (volume["name"], True)
+    files = {f"{mount['mountPath']}/{item['path']}" for item in volume["secret"]["items"]}
+    used = {name: value for name, value in variables(sidecar).items() if value.startswith(mount["mountPath"])}
+    assert set(used.values()) == files
+    assert {name.removeprefix("PREFILLWATCH_").lower() for name in used} <= set(Settings.model_fields)
+    assert variables(sidecar)["PREFILLWATCH_UPSTREAM"] == "http://127.0.0.1:8000"
+
+
+def test_everybody_who_asks_a_guarded_admin_listener_does_it_over_tls(guarded: list[Object]) -> None:
+    pod = the(guarded, "Deployment")["spec"]["template"]["spec"]
+    (sidecar,) = pod["initContainers"]
+    for probe, path in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert sidecar[probe]["httpGet"] == {"path": path, "port": 9843, "scheme": "HTTPS"}
+        assert sidecar[probe]["failureThreshold"] >= 2
+    (endpoint,) = the(guarded, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    secret = pod["volumes"][0]["secret"]["secretName"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["authorization"] == {"type": "Bearer", "credentials": {"name": secret, "key": "token"}}
+    assert endpoint["tlsConfig"] == {
+        "serverName": "prefillwatch",
+        "ca": {"secret": {"name": secret, "key": "ca.crt"}},
+    }
+
+
 def test_what_is_not_labelled_is_left_alone(tmp_path: Path) -> None:
     deployment = injected(tmp_path, "prefillwatch: inject", "other: yes-it-is")
     assert "initContainers" not in deployment["spec"]["template"]["spec"]

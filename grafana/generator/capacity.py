@@ -12,6 +12,11 @@ from grafana.generator.series import (
     WINDOW,
 )
 
+from prefillwatch.wire.routes import GENERATING
+
+#: Endpoints that have targets; scrapes of the engine's metrics and the like are requests too.
+FOR_TEXT = "|".join(sorted(GENERATING))
+
 
 def kv_cache() -> Section:
     usage = lines(
@@ -129,10 +134,12 @@ def traffic() -> Section:
     )
     promises = lines(
         "Promises kept",
-        "Requests within both targets (TTFT and time per token), and token deadlines met, where early tokens "
+        "Requests for text within both targets (TTFT and time per token), and token deadlines met, where early tokens "
         "build slack.",
         over_time(
-            f"sum ({rate('requests_within_slo_total')}) / (sum ({rate('requests_total')}) > 0)", "requests within SLO"
+            f"(sum ({rate('requests_within_slo_total')}) or vector (0)) "
+            f"/ (sum ({rate('requests_total', endpoint=f'=~{FOR_TEXT}')}) > 0)",
+            "requests within SLO",
         ),
         over_time(
             f"1 - sum ({rate('token_deadline_misses_total')}) / (sum ({rate('token_deadlines_total')}) > 0)",

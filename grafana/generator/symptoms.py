@@ -92,7 +92,10 @@ def frozen_now() -> Section:
             lines(
                 "Share of time in which streams stood still, by cause",
                 "Wall time of freezes over wall time, average of the replicas chosen. 100 %: always somebody frozen.",
-                over_time(f"avg by (cause) ({rate('freeze_seconds_total')}) > 0", "{{cause}}"),
+                # Models of one replica stand still together: their times must be neither added up nor averaged.
+                over_time(
+                    f"avg by (cause) (max by (job, instance, cause) ({rate('freeze_seconds_total')})) > 0", "{{cause}}"
+                ),
                 unit="percentunit",
                 empty="No freezes",
                 low=0,

@@ -11,6 +11,8 @@ import yaml
 from grafana.render.model import FOLDER, load_all, panels
 from tests.grafana.promql import problems
 
+from prefillwatch.wire.routes import GENERATING
+
 DASHBOARDS = load_all()
 PANELS = [
     pytest.param(panel, id=f"{uid.removeprefix('prefillwatch-')}: {panel['title']}")
@@ -154,6 +156,15 @@ def test_targets_of_others_are_not_ours(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
         if re.search(r"\bup\{", target["expr"]):
             assert re.search(r"\bup\{[^}]+\} and on \(job\) last_over_time\(prefillwatch_build_info\{", target["expr"])
+
+
+@of_panels
+def test_only_requests_for_text_can_keep_a_promise(panel: dict[str, Any]) -> None:
+    """The engine's metrics are scraped through the data port, and that is a request like any other."""
+    for target in panel["targets"]:
+        if "requests_within_slo_total" in target["expr"]:
+            (of,) = re.findall(r"requests_total\{[^}]*endpoint=~\"([^\"]+)\"", target["expr"])
+            assert set(of.split("|")) == GENERATING
 
 
 @of_panels

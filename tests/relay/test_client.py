@@ -88,6 +88,7 @@ SMUGGLING = {
     "too many headers": (431, H + b"A: b\r\n" * 300 + b"\r\n"),
     "CONNECT": (501, b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n"),
     "WebSocket only in Upgrade": (501, get("/v1/realtime", b"Upgrade: h2c, WebSocket\r\n")),
+    "WebSocket in a second Upgrade": (501, get("/v1/realtime", b"Upgrade: h2c\r\nUpgrade: websocket\r\n")),
     "another protocol": (501, get("/", b"Connection: upgrade\r\nUpgrade: TLS/1.2\r\n")),
     "WebSocket": (501, get("/v1/realtime", b"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n")),
 }
@@ -239,6 +240,21 @@ def test_a_request_that_does_not_arrive_in_time_gets_a_408(
         assert (status, error["code"]) == (408, "request_timeout")
     assert upstream.nobody_came(0.01)
     assert relay.tap.end(2).finish is Finish.REJECTED
+
+
+def test_an_empty_line_is_no_request_that_is_late(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream
+) -> None:
+    relay = start(request_timeout_s=0.15)
+    client = relay.connect()
+    client.send(get())
+    server = upstream.accept()
+    server.head()
+    server.send(OK)
+    client.until(b"ok")
+    client.send(b"\r\n")  # some clients end a body so
+    assert client.rest() == b""
+    assert relay.tap.story(2) == []
 
 
 def test_trickling_does_not_extend_the_time_for_a_request(start: Callable[..., RunningRelay]) -> None:

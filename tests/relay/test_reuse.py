@@ -163,14 +163,24 @@ def test_a_request_on_a_new_connection_is_not_repeated(relay: RunningRelay, upst
     assert upstream.nobody_came(0.05)
 
 
-def test_nothing_is_repeated_once_a_byte_has_come(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+@pytest.mark.parametrize(
+    ("sent", "left"),
+    [(b"H", b"H"), (b"HTTP/1.1 100 Continue\r\n\r\n", b""), (b"HTTP/1.1 103 Early Hints\r\n\r\n", b"")],
+)
+def test_nothing_is_repeated_once_a_byte_has_come(
+    relay: RunningRelay, upstream: ScriptedUpstream, sent: bytes, left: bytes
+) -> None:
     client, server = warm(relay, upstream)
     client.send(post())
     server.head()
     server.exactly(15)
-    server.send(b"H")
-    assert eventually(lambda: relay.relay.exchanges[2]._head == b"H")
+    exchange = relay.relay.exchanges[2]
+    server.send(sent)
+    assert eventually(lambda: exchange.last_read_ns > exchange.received_ns)
+    assert exchange._head == left
     server.close()
+    if b"103" in sent:
+        assert client.head() == sent
     assert client.head().startswith(b"HTTP/1.1 502 ")
     assert upstream.nobody_came(0.05)
 

@@ -206,10 +206,10 @@ class ClientConnection:
 
     def late(self) -> None:
         """The time for receiving a request, or for the TLS handshake, is over."""
-        if not self._first_ns:
-            self.abort()
-            return
         if self.exchange is None:
+            if not self._buffer:  # nothing came, or an empty line
+                self.abort()
+                return
             self._open_exchange(_unreadable())
         self.refuse(408, answers.REQUEST_TIMEOUT, "The request did not arrive in time.")
 
@@ -365,7 +365,8 @@ def _refusal(request: Request) -> tuple[int, str, str] | None:
     """Status, reason and message for requests that are never sent on."""
     if request.method == b"CONNECT":
         return 501, answers.CONNECT_METHOD, "This is no tunnel: CONNECT is not supported."
-    wanted = {token.strip(b" \t").lower() for token in request.header(b"upgrade").split(b",")} - {b"", b"h2c"}
+    offers = b",".join(header.value for header in request.headers if header.name == b"upgrade")
+    wanted = {token.strip(b" \t").lower() for token in offers.split(b",")} - {b"", b"h2c"}
     if wanted and (b"upgrade" in request.connection or b"websocket" in wanted):
         return 501, answers.UPGRADE, "Protocol upgrades, WebSocket among them, are not supported."
     return None

@@ -393,7 +393,8 @@ class Exchange:
     def _died_before_answer(self, upstream: UpstreamConnection) -> None:
         sending = self._sending
         assert sending is not None
-        repeat = upstream.reused and self._repeatable and not self._head and sending.may_repeat()
+        nothing_came = self.last_read_ns == self.received_ns
+        repeat = upstream.reused and self._repeatable and nothing_came and sending.may_repeat()
         upstream.close()
         self._upstream = None
         if repeat:

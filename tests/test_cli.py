@@ -96,6 +96,29 @@ def test_bad_input_ends_with_code_2_and_one_clear_message(arguments: tuple[str, 
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "reason"),
+    [
+        ("no-such-program", 127, "No such file or directory; is it installed, and in PATH?"),
+        ("/", 126, "Permission denied; is it a program that you may run?"),
+    ],
+)
+def test_a_command_that_cannot_be_started_is_all_that_is_said(command: str, code: int, reason: str) -> None:
+    addresses = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+    result = invoke("run", *addresses, "--", command, "--port", "8000")
+    assert result.exit_code == code
+    assert result.stderr == f"prefillwatch: error: cannot start {command!r}: {reason}\n"
+
+
+def test_a_command_on_our_own_port_is_refused() -> None:
+    result = invoke("run", "--", "vllm", "serve", "MODEL", "--host", "0.0.0.0", "--port", "8080")
+    assert result.exit_code == 2
+    assert (
+        "the command's server has no address of its own: upstream http://127.0.0.1:8080 is where prefillwatch itself "
+        "would answer (--listen 127.0.0.1:8080); choose another address with --listen" in result.stderr
+    )
+
+
 @pytest.mark.parametrize("key", ["listen", "admin"])
 def test_a_port_in_use_is_named_with_its_remedy(key: str) -> None:
     other_key = {"listen": "admin", "admin": "listen"}[key]

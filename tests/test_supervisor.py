@@ -215,6 +215,13 @@ def test_hangup_is_ignored(supervise: Callable[..., Supervised]) -> None:
     assert supervised.end() == 0
 
 
+def test_quit_ends_everything_at_once(supervise: Callable[..., Supervised]) -> None:
+    supervised = supervise()
+    pids = [entry["pid"] for entry in supervised.await_entries(2, "start")]
+    assert supervised.end(signal.SIGQUIT) == -signal.SIGQUIT
+    eventually(lambda: not any(is_alive(pid) for pid in pids))
+
+
 def test_the_output_and_exit_code_of_the_command_pass_through(supervise: Callable[..., Supervised]) -> None:
     supervised = supervise(command=("sh", "-c", r"printf 'a\0b\377'; printf 'err' >&2; exit 7"))
     supervised.process.wait(PATIENCE_S)

@@ -176,13 +176,18 @@ class Settings(BaseModel):
         if self.listen.overlaps(self.admin):
             both = f"both {self.listen}" if self.listen == self.admin else f"{self.listen} and {self.admin}"
             raise ValueError(f"listen and admin are {both}; give the admin listener a port of its own")
+        if self.upstream:
+            self.refuse_own_address(self.upstream)
+        return self
+
+    def refuse_own_address(self, upstream: str) -> None:
+        """Raises ValueError for an upstream where we listen ourselves: requests would come back to us without end."""
         for key, address in (("listen", self.listen), ("admin", self.admin)):
-            if self.upstream and is_same_place(self.upstream, address):
+            if is_same_place(upstream, address):
                 raise ValueError(
-                    f"upstream {self.upstream} is where prefillwatch itself would answer (--{key} {address}); "
+                    f"upstream {upstream} is where prefillwatch itself would answer (--{key} {address}); "
                     f"choose another address with --{key}"
                 )
-        return self
 
     def required_upstream(self) -> str:
         """The upstream address. Raises ConfigError where none was given."""

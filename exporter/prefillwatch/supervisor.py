@@ -3,8 +3,8 @@
 It holds what must survive a process of ours: the listening sockets and both ends of every tap. So a relay or observer
 that dies is started again on the same sockets, and the other side does not notice more than a pause.
 
-Signals: SIGTERM and SIGINT drain and end; a second one cuts the draining short. SIGHUP is ignored. With ``run``, other
-signals and SIGHUP go to the command.
+Signals: SIGTERM and SIGINT drain and end; a second one cuts the draining short. SIGHUP, SIGUSR1 and SIGUSR2 are
+ignored. With ``run``, these, SIGQUIT and SIGWINCH go to the command; without, SIGQUIT ends everything at once.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ class Supervisor:
         self._control: ControlChannel | None = None
         self._command: Child | None = None
 
-    async def run(self) -> int:
-        """Run until a signal or the end of the command says to stop. Raises StartError."""
+    async def run(self, started: Callable[[], None] = lambda: None) -> int:
+        """Run until a signal or the end of the command says to stop. ``started`` is called when the command, if there
+        is one, could be started. Raises StartError."""
         self._children = Children()
         self._signals: asyncio.Queue[int] = asyncio.Queue()
         self._cut = asyncio.Event()
@@ -70,6 +71,7 @@ class Supervisor:
         self._listen_for_signals()
         try:
             self._command = self._start_command()
+            started()
             self._tasks = {
                 keeper: asyncio.create_task(keeper.run(), name=keeper.name)
                 for keeper in (self._observer, *self._relays)
@@ -93,8 +95,9 @@ class Supervisor:
             env = {**os.environ, **self._engine_socket.environment()}
             return self._children.start(command.argv, death_signal=signal.SIGTERM, env=env)
         except OSError as error:
-            message = f"cannot start {command.argv[0]!r}: {error.strerror}; is it installed, and in PATH?"
-            raise CommandError(message, found=not isinstance(error, FileNotFoundError)) from None
+            found = not isinstance(error, FileNotFoundError)
+            question = "is it a program that you may run?" if found else "is it installed, and in PATH?"
+            raise CommandError(f"cannot start {command.argv[0]!r}: {error.strerror}; {question}", found) from None
 
     def _starter(self, index: int) -> Callable[[], Child]:
         def start() -> Child:
@@ -163,7 +166,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end_by, number)
         for number in _FORWARDED:
-            loop.add_signal_handler(number, self._forward, number)
+            if number != signal.SIGQUIT or self._launch.command is not None:
+                loop.add_signal_handler(number, self._forward, number)
 
     def _end_by(self, number: int) -> None:
         now = asyncio.get_running_loop().time()

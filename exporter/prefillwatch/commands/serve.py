@@ -13,6 +13,7 @@ import click
 from prefillwatch import __version__, logs
 from prefillwatch.commands.options import settings_options
 from prefillwatch.config import Settings
+from prefillwatch.errors import ConfigError
 from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.supervision.certificates import check_certificates
 from prefillwatch.supervision.launch import Launch
@@ -48,6 +49,10 @@ def run(settings: Settings, command: tuple[str, ...]) -> None:
 def launch_of(settings: Settings, command: tuple[str, ...]) -> Launch:
     """In front of the server that this command starts."""
     prepared = prepare(command, settings.upstream, free_port)
+    try:
+        settings.refuse_own_address(prepared.upstream)
+    except ValueError as error:
+        raise ConfigError(f"the command's server has no address of its own: {error}") from None
     if prepared.api_key is None:
         prepared = replace(prepared, api_key=os.environ.get("VLLM_API_KEY"))  # which vLLM takes its key from too
     return Launch(settings, prepared.upstream, prepared)
@@ -59,8 +64,7 @@ def supervise(launch: Launch) -> int:
     logs.configure(settings.log_level, settings.log_format, "prefillwatch")
     check_certificates(settings)
     supervisor = Supervisor(launch)
-    _say_where_to_look(launch, supervisor)
-    return asyncio.run(supervisor.run())
+    return asyncio.run(supervisor.run(lambda: _say_where_to_look(launch, supervisor)))
 
 
 def _say_where_to_look(launch: Launch, supervisor: Supervisor) -> None:

@@ -21,6 +21,8 @@ from prefillwatch.lab.trace import capture
 
 FEW = GpuTrace((*[MadeStep(22.0)] * 4, *[MadeStep(39.0, 353)] * 3, *[MadeStep(22.0)] * 5))
 
+BARE = b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "pid": 0, "tid": 7}]}'
+
 
 def invoke(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["trace", *map(str, arguments)], prog_name="prefillwatch")
@@ -58,6 +60,8 @@ def test_a_trace_that_was_cut_off_is_told_as_far_as_it_goes_and_fails(tmp_path: 
         ("empty.json", b"", "it is empty"),
         ("page.html", b"<html>", "it begins with '<html>', so it is no JSON"),
         ("other.json", b'{"a": 1}', 'it holds no "traceEvents" list'),
+        ("bare.json", BARE, "none of its 1 events is a GPU kernel or a CPU op with a time and a duration"),
+        ("pair.json", BARE.replace(b"X", b"B"), "none of its 1 events is a GPU kernel or a CPU op with a time and a"),
         ("none.json", None, "it cannot be read (No such file or directory)"),
     ],
 )

@@ -175,6 +175,15 @@ def test_a_router_that_chooses_experts_by_argmax_does_not_end_steps() -> None:
     assert (cadence.how, cadence.layers, len(cadence.steps)) == ("rhythm", FULL_LAYERS, len(ARTICLE))
 
 
+def test_of_a_backend_with_unknown_kernels_vllms_annotations_tell_the_steps() -> None:
+    def renamed(event: Event) -> Event:
+        return event | {"name": f"new_{len(event['name'])}"} if event.get("cat") == "kernel" else event
+
+    cadence = found([renamed(event) for event in GpuTrace().events()])
+    assert (cadence.how, cadence.layers, len(cadence.steps)) == ("annotations", 0, len(ARTICLE))
+    assert sum(step.prompt_tokens or 0 for step in cadence.steps) == 6001
+
+
 def test_kernels_without_attention_give_no_steps() -> None:
     assert find_steps(work_of([kernel(GEMM, at * 10.0, 5.0) for at in range(100)])) is None
 

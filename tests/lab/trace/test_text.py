@@ -62,7 +62,7 @@ def test_kernels_tried_out_are_named() -> None:
 def test_without_steps_there_is_no_heartbeat_but_a_note() -> None:
     text = report(findings_of([kernel(GEMM, at * 10.0, 5.0) for at in range(5)]))
     assert "Heartbeat" not in text
-    assert "Layers: unknown with attention" in text
+    assert "Layers: unknown, since no attention kernel is known by name" in text
     assert "Note: no steps could be told apart" in text
 
 

@@ -88,7 +88,8 @@ def test_times_beyond_all_numbers_are_left_out_too() -> None:
 
 
 def test_only_spans_count() -> None:
-    assert len(built(Event(ph="B", cat="kernel", name="a", ts=0), Event(ph="M", name="process_name"))) == 0
+    work = built(Event(ph="B", cat="kernel", name="a", ts=0), Event(ph="M", name="process_name"))
+    assert (len(work), work.without_duration) == (0, 1)
 
 
 def test_so_many_names_are_kept_and_no_more() -> None:

@@ -63,7 +63,7 @@ def analyse(name: str, reader: TraceReader) -> Findings:
 
 def _nothing(reader: TraceReader) -> str:
     return (
-        f"none of its {reader.events:,} events is a GPU kernel or a CPU op; a trace of vLLM's worker is needed "
+        f"none of its {reader.events:,} events is a GPU kernel or a CPU op with a time and a duration; a trace of vLLM's worker is needed "
         "(…rank0….pt.trace.json.gz), not that of its API server (…async_llm…)"
     )
 
@@ -309,7 +309,8 @@ def _notes_on_steps(cadence: Cadence | None) -> list[str]:
         return ["no steps could be told apart: no attention kernels known by name, or too few."]
     notes = []
     if cadence.how == "annotations":
-        notes.append("attention bursts and vLLM's annotations do not agree on the steps; vLLM's word is taken.")
+        why = "do not agree with vLLM's annotations" if cadence.layers else "are not known by name"
+        notes.append(f"the attention kernels {why}; the steps are those that vLLM annotated.")
     if cadence.evidence == "length":
         notes.append(
             "neither kernel names nor annotations tell which steps carried a prompt; the long ones are taken for it."

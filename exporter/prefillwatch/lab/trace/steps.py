@@ -75,7 +75,8 @@ def find_steps(work: Work) -> Cadence | None:
     """The steps of the trace; None where they cannot be told apart."""
     calls = _layer_calls(work)
     found = _by_choice(work, calls) or _by_rhythm(work, calls)
-    annotations = _with_attention(work.annotations, work.starts[calls])
+    # A step for no request at all runs no attention.
+    annotations = [step for step in work.annotations if step.prompts + step.answers > 0]
     agreeing = _agreement(found, annotations) if found else 0
     if len(annotations) >= 2 and (found is None or agreeing < AGREED * len(annotations)) and _on_the_clock(work):
         found = _from_annotations(work, annotations, calls)
@@ -195,13 +196,6 @@ def _steps(starts: Numbers, ends: Numbers, sizes: Numbers, last_calls: Numbers) 
         )
         for start, end, size, last_call, after in columns
     ]
-
-
-def _with_attention(annotations: list[Annotation], call_starts: Numbers) -> list[Annotation]:
-    """A step for no request at all runs no attention; with CPU annotations over GPU kernels, times say nothing."""
-    if not annotations or not len(call_starts):
-        return []
-    return [step for step in annotations if step.prompts + step.answers > 0]
 
 
 def _agreement(found: Cadence, annotations: list[Annotation]) -> int:

@@ -178,6 +178,8 @@ def _phases(phases: PhaseFigures) -> list[str]:
 
 def _layers(findings: Findings) -> list[str]:
     layers = findings.layers
+    if not layers.full_share.launches and not layers.linear_share.launches:
+        return ["Layers: unknown, since no attention kernel is known by name"]
     known = f"Layers: {layers.full_attention or 'unknown'} with attention over the KV cache"
     if not layers.linear_attention:
         return [f"{known}, none with linear attention"]

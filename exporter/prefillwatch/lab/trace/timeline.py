@@ -17,6 +17,8 @@ from prefillwatch.lab.trace.reading import Event
 Source = Literal["gpu", "cpu"]
 Numbers = npt.NDArray[np.int64]
 
+#: With its duration, or only its beginning, which is then counted as one without.
+_SPANS: Final = ("X", "B")
 _GPU_WORK: Final = frozenset(("kernel", "gpu_memcpy", "gpu_memset"))
 _ANNOTATIONS: Final = frozenset(("user_annotation", "gpu_user_annotation"))
 #: execute_context_1(2044)_generation_4(4): requests and tokens; with details as execute_context_1(sq2044sk…)_….
@@ -110,7 +112,7 @@ class TimelineBuilder:
         self._without_duration = 0
 
     def add(self, event: Event) -> None:
-        if event.ph != "X":
+        if event.ph not in _SPANS:
             return
         if event.cat in _GPU_WORK:
             self._add_to(self._gpu, event)

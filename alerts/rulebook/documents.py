@@ -94,6 +94,10 @@ def runbook_index(source: Source) -> str:
         "",
         "One page per alert: what users feel, how to confirm it, what to change, how to see that it helped.",
         "",
+        "`REPLICA` stands for the host of a sidecar. In Kubernetes first: `kubectl port-forward POD 9843`, it is then",
+        '`127.0.0.1`. Where the admin listener asks for a token, curl needs `-H "Authorization: Bearer …"`. A second',
+        "opinion on a replica, in words and with the numbers behind them: `prefillwatch doctor http://REPLICA:9843`.",
+        "",
         "| alert | severity | holds for | what it says |",
         "|---|---|---|---|",
     ]

@@ -269,6 +269,26 @@ def test_a_wrong_encoding_is_counted_once(encoding: str) -> None:
     assert not answer.complete
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
+@pytest.mark.parametrize("junk", [b"\x00\x00\x00", b"junk\n"])
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_junk_behind_a_compressed_answer_costs_nothing_of_it(encoding: str, junk: bytes, size: int) -> None:
+    packed = PACKERS[encoding](STREAM) + junk
+    reads = (packed[start : start + size] for start in range(0, len(packed), size))
+    answer, brought = read_all(reads, content_encoding=encoding)
+    whole, expected = read_all([STREAM])
+    assert totals(brought) == totals(expected)
+    assert (answer.completion_tokens, answer.finished) == (whole.completion_tokens, whole.finished)
+    assert answer.unparsed == {"encoding": 1}
+
+    document = AnswerReader("chat_completions", "application/json", encoding)
+    packed = PACKERS[encoding](json.dumps({"usage": usage(4, 2)}).encode()) + junk
+    for start in range(0, len(packed), size):
+        document.feed(packed[start : start + size])
+    document.finish()
+    assert (document.prompt_tokens, document.unparsed) == (4, {"encoding": 1})
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
 def test_a_bomb_is_not_inflated(encoding: str) -> None:
     bomb = PACKERS[encoding](bytes(64 << 20))

@@ -12,7 +12,7 @@ from typing import Final
 
 from prefillwatch.wire import chat, completions, messages, responses
 from prefillwatch.wire.facts import AnswerFacts
-from prefillwatch.wire.inflate import Identity, InflateError, Inflater, inflater_for
+from prefillwatch.wire.inflate import Identity, InflateError, Inflater, Spent, inflater_for
 from prefillwatch.wire.sse import EventParser
 from prefillwatch.wire.template import NO_STRING, Constant, Template, decode_string, learn
 from prefillwatch.wire.tolerant import UnreadableError
@@ -185,9 +185,11 @@ class AnswerReader(AnswerFacts):
     def _inflate(self, inflater: Inflater, data: bytes) -> bytes:
         try:
             return inflater.feed(data)
-        except InflateError:
-            self._stop("encoding")
-            return b""
+        except InflateError as error:
+            self._count("encoding")
+            self.complete = False
+            self._inflater = Spent()
+            return error.inflated
 
     def _feed_events(self, data: bytes) -> None:
         events_before = self.token_events

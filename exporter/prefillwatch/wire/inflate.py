@@ -13,7 +13,14 @@ _MAX_ZSTD_WINDOW: Final = 8 * 1024 * 1024
 
 
 class InflateError(Exception):
-    """The bytes are not in the announced encoding, or come out larger than allowed."""
+    """The bytes are not in the announced encoding, or come out larger than allowed.
+
+    ``inflated`` is what they gave before that, as far as the decoder tells: all of it where junk follows the end.
+    """
+
+    def __init__(self, message: str, inflated: bytes = b"") -> None:
+        super().__init__(message)
+        self.inflated = inflated
 
 
 class Inflater(Protocol):
@@ -26,6 +33,15 @@ class Identity:
 
     def feed(self, data: bytes) -> bytes:
         return data
+
+
+class Spent:
+    """After an error: gives nothing any more."""
+
+    __slots__ = ()
+
+    def feed(self, data: bytes) -> bytes:  # noqa: ARG002
+        return b""
 
 
 class _Zlib:
@@ -45,7 +61,7 @@ class _Zlib:
             try:
                 piece = self._stream.decompress(data, room + 1)
             except zlib.error as error:
-                raise InflateError(str(error)) from None
+                raise InflateError(str(error), b"".join(out)) from None
             room -= len(piece)
             if room < 0:
                 raise InflateError("too large")
@@ -129,7 +145,7 @@ class _Zstd:
         try:
             self._stream.write(data)
         except zstandard.ZstdError as error:
-            raise InflateError(str(error)) from None
+            raise InflateError(str(error), self._sink.take()) from None
         return self._sink.take()
 
 
@@ -140,8 +156,11 @@ class _Chain:
         self._inflaters = inflaters
 
     def feed(self, data: bytes) -> bytes:
-        for inflater in self._inflaters:
-            data = inflater.feed(data)
+        try:
+            for inflater in self._inflaters:
+                data = inflater.feed(data)
+        except InflateError as error:  # what it holds may be coded still
+            raise InflateError(str(error)) from None
         return data
 
 

@@ -84,6 +84,15 @@ def test_refusals_and_content_parts_count() -> None:
     assert answer.feed(chunk(delta(content=[]))) == 0
 
 
+def test_spoken_words_count_and_sound_does_not() -> None:
+    answer = reader()
+    assert answer.feed(chunk(delta(content=None, audio={"id": "audio-1", "transcript": "Good"}))) == 1
+    assert answer.chars_in_read == 4
+    assert answer.feed(chunk(delta(audio={"data": "UklGRg=="}))) == 0
+    assert answer.feed(chunk(delta(audio={"transcript": ""}))) == 0
+    assert answer.feed(chunk(delta(audio={"expires_at": 1}))) == 0
+
+
 def test_choices_are_told_apart() -> None:
     answer = reader()
     assert answer.feed(chunk(delta(1, content="b"))) == 0
@@ -252,7 +261,7 @@ def test_an_error_after_tokens() -> None:
         ({"error": {"type": "contains a prompt"}}, "error"),
         ({"error": {"code": "x" * 500}}, "error"),
         ({"error": {"code": "timeout"}, "choices": []}, "timeout"),
-        ({"error": {"code": "timeout"}, "choices": [{"delta": {"content": ""}}]}, "timeout"),
+        ({"error": {"code": 504}, "choices": [{"delta": {"content": ""}, "finish_reason": "error"}]}, "504"),
     ],
 )
 def test_error_codes_are_short_and_never_the_message(body: object, code: str) -> None:
@@ -268,10 +277,17 @@ def test_the_name_of_the_event_can_say_error() -> None:
 
 
 @pytest.mark.parametrize("error", [None, {}, "", {"code": 0, "message": "fine"}, "note"])
-def test_an_error_key_beside_text_is_no_error(error: object) -> None:
+def test_an_error_key_beside_choices_is_no_error(error: object) -> None:
     answer = reader()
+    assert answer.feed(chunk(delta(role="assistant"), error=error)) == 0
     assert answer.feed(chunk(delta(content="a"), error=error)) == 1
-    assert answer.error is None
+    assert answer.feed(chunk({"index": 0, "delta": {}, "finish_reason": "stop"}, error=error)) == 0
+    assert (answer.error, answer.finish_reason) == (None, "stop")
+
+    whole = AnswerReader("chat_completions", "application/json")
+    whole.feed(json.dumps({"choices": [{"message": {"content": "a"}}], "error": error}).encode())
+    whole.finish()
+    assert whole.error is None
 
 
 @pytest.mark.parametrize("error", [None, {}, "", 0, False])

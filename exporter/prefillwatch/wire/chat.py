@@ -26,6 +26,12 @@ class ContentPart(msgspec.Struct, gc=False):
     text: str | None = None
 
 
+class Audio(msgspec.Struct, gc=False):
+    """Speech with the words that are spoken; the sound itself is no text."""
+
+    transcript: str | None = None
+
+
 class Message(msgspec.Struct, gc=False):
     """A delta of a stream, or the message of a whole answer."""
 
@@ -35,6 +41,7 @@ class Message(msgspec.Struct, gc=False):
     refusal: str | None = None
     tool_calls: list[ToolCall] | None = None
     function_call: Function | None = None
+    audio: Audio | None = None
 
 
 class Choice(msgspec.Struct, gc=False):
@@ -84,12 +91,10 @@ def read_chunk(name: bytes, chunk: Any, facts: AnswerFacts) -> None:
     usage = chunk.usage
     said = usage.completion_tokens if usage is not None else None
     choices: Sequence[Any] = chunk.choices or ()
-    text = False
     for choice in choices:
         chars = choice.chars()
         index = choice_index(choice.index)
         if chars:
-            text = True
             facts.add_tokens(index, chars)
             facts.note_progress(index, said)
         if choice.finish_reason:
@@ -97,7 +102,7 @@ def read_chunk(name: bytes, chunk: Any, facts: AnswerFacts) -> None:
     if usage is not None:
         sender = choice_index(choices[0].index) if len(choices) == 1 else None
         facts.add_usage(usage.prompt_tokens, said, usage.cached, sender)
-    read_frame(name, chunk, text, facts)
+    read_frame(name, chunk, facts)
 
 
 def read_answer(payload: bytes, facts: AnswerFacts) -> None:
@@ -107,27 +112,33 @@ def read_answer(payload: bytes, facts: AnswerFacts) -> None:
         facts.end_choice(choice_index(choice.index), choice.finish_reason)
     if chunk.usage is not None:
         facts.add_usage(chunk.usage.prompt_tokens, chunk.usage.completion_tokens, chunk.usage.cached)
-    read_frame(b"", chunk, False, facts)
+    read_frame(b"", chunk, facts)
     facts.finished = True
 
 
-def read_frame(name: bytes, chunk: Any, text: bool, facts: AnswerFacts) -> None:
+def read_frame(name: bytes, chunk: Any, facts: AnswerFacts) -> None:
     """What surrounds the choices, the same for chat and for text completions."""
     facts.identify(chunk.id, chunk.model)
     if chunk.metrics is not None:
         facts.engine_times = chunk.metrics
-    # An `error` key beside generated text is somebody's annotation, not the end of the answer.
-    if not text and (chunk.error or chunk.object == "error" or name == b"error"):
+    if name == b"error" or ((chunk.error or chunk.object == "error") and _is_failure(chunk.choices)):
         facts.fail(chunk.error)
 
 
+def _is_failure(choices: Sequence[Any] | None) -> bool:
+    """An `error` key beside choices is somebody's annotation, unless a choice ended so."""
+    return not choices or any(choice.finish_reason == "error" for choice in choices)
+
+
 def message_chars(message: Message) -> int:
-    """Characters of generated text in a delta: content, reasoning, refusal and tool calls."""
+    """Characters of generated text in a delta: content, reasoning, refusal, tool calls and what is spoken."""
     content = message.content
     chars = len(content) if isinstance(content, str) else sum(len(part.text or "") for part in content or ())
     for text in (message.reasoning, message.reasoning_content, message.refusal):
         if text:
             chars += len(text)
+    if message.audio is not None:
+        chars += len(message.audio.transcript or "")
     if message.function_call is not None:
         chars += _function_chars(message.function_call)
     for call in message.tool_calls or ():

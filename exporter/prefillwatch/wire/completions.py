@@ -46,5 +46,5 @@ def read_answer(payload: bytes, facts: AnswerFacts) -> None:
         facts.end_choice(choice_index(choice.index), choice.finish_reason)
     if chunk.usage is not None:
         facts.add_usage(chunk.usage.prompt_tokens, chunk.usage.completion_tokens, chunk.usage.cached)
-    read_frame(b"", chunk, False, facts)
+    read_frame(b"", chunk, facts)
     facts.finished = True

@@ -14,7 +14,7 @@ import click
 from prefillwatch.commands.outputs import check_writable, say, write
 from prefillwatch.commands.reaching import seconds, with_bounds, with_model, with_streams
 from prefillwatch.commands.stopping import stop_on_signals
-from prefillwatch.errors import PrefillwatchError
+from prefillwatch.errors import ConfigError, PrefillwatchError
 from prefillwatch.lab.arrivals import read_arrivals
 from prefillwatch.lab.charts.drawing import require_charts
 from prefillwatch.lab.probe.settings import ProbeSettings
@@ -161,7 +161,7 @@ def sweep(
     if only_plan:
         return
     if settings.logs is not None:
-        settings.logs.mkdir(parents=True, exist_ok=True)
+        _make_folder(settings.logs)
     try:
         complete = asyncio.run(_sweep(settings, measurement, store))
     except PrefillwatchError:
@@ -170,6 +170,13 @@ def sweep(
         raise
     _report(store.results, slo, json_file, html_file)
     sys.exit(_exit_code(store.results, complete))
+
+
+def _make_folder(logs: Path) -> None:
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--server-logs {logs}: the folder cannot be made ({error.strerror}); name another") from None
 
 
 def _settings(command: tuple[str, ...], options: dict[str, Any]) -> SweepSettings:

@@ -95,6 +95,7 @@ def test_when_no_setting_could_be_measured_the_exit_code_tells() -> None:
         (("--arrivals", "nowhere.jsonl", *SIMULATOR), "cannot read arrivals from nowhere.jsonl"),
         (("--json", "no/such/folder.json", *SIMULATOR), "no/such/folder.json cannot be written"),
         (("--prompt-tokens", "1000000", *SIMULATOR), "--max-tokens"),
+        (("--json", "/dev/full", "--overwrite", "--server-logs", "/proc/x", *SIMULATOR), "--server-logs /proc/x: the"),
     ],
 )
 def test_bad_input_ends_with_code_2_and_one_clear_message(arguments: tuple[str, ...], message: str) -> None:

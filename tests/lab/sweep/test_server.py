@@ -75,6 +75,17 @@ def test_one_that_does_not_come_up_says_why(deed: str, limit: float, why: str) -
     assert str(error.value) == why
 
 
+def test_a_log_that_cannot_be_written_costs_the_log_alone(tmp_path: Path) -> None:
+    (tmp_path / "full.log").symlink_to("/dev/full")
+
+    async def play(log: Path) -> str:
+        async with server("fails", log=log) as one:
+            return str(await asyncio.wait_for(one.ended(), LONG))
+
+    for log in (tmp_path / "full.log", tmp_path / "none" / "server.log"):
+        assert asyncio.run(play(log)) == "ended with code 1: ValueError: no memory for that"
+
+
 def test_a_program_that_is_not_there_is_named() -> None:
     async def play() -> None:
         async with Server(("/no/such/program",), f"http://127.0.0.1:{free_port()}"):
@@ -84,9 +95,10 @@ def test_a_program_that_is_not_there_is_named() -> None:
         asyncio.run(play())
 
 
-def test_the_end_of_one_that_was_up_is_noticed() -> None:
+@pytest.mark.parametrize("deed", ["serves", "parent"], ids=["alone", "with a child that holds its output open"])
+def test_the_end_of_one_that_was_up_is_noticed(deed: str) -> None:
     async def play() -> str:
-        async with server("serves") as one:
+        async with server(deed, stop_seconds=0.2) as one:
             await one.ready(LONG)
             await ask(one.url, {}, path="/anything")
             return str(await asyncio.wait_for(one.ended(), LONG))

@@ -108,7 +108,9 @@ class Server:
         """Waits until the server ends by itself; says how."""
         assert self._process is not None
         assert self._reading is not None
-        code = await self._process.wait()
+        # Not its wait(): that goes on while a child of the server, which may outlive it, holds its output open.
+        while (code := self._process.returncode) is None:  # noqa: ASYNC110 (asyncio has no event for it)
+            await asyncio.sleep(_GONE_EVERY_SECONDS)
         with contextlib.suppress(asyncio.TimeoutError):  # its last words may still be in the pipe
             await asyncio.wait_for(asyncio.shield(self._reading), _LAST_WORDS_SECONDS)
         return ServerError(f"{_how_it_ended(code)}{self._last_words()}")
@@ -148,16 +150,36 @@ class Server:
         assert self._process is not None
         assert self._process.stdout is not None
         rest = b""
-        with contextlib.ExitStack() as stack:
-            file: IO[bytes] | None = stack.enter_context(self._log.open("wb", buffering=0)) if self._log else None
+        with _Log(self._log) as log:
             while chunk := await self._process.stdout.read(_READ_SIZE):
-                if file is not None:
-                    file.write(chunk)
+                log.write(chunk)
                 *lines, rest = (rest + chunk).split(b"\n")
                 rest = rest[-_LONGEST_KEPT_LINE:]
                 self._lines.extend(_text(line) for line in lines)
         if rest:
             self._lines.append(_text(rest))
+
+
+class _Log:
+    """A file for the output, if it is wanted. A full disk costs the rest of it and not the server, which is read on."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> _Log:
+        with contextlib.suppress(OSError):
+            self._file = self._path.open("wb", buffering=0) if self._path else None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            if self._file is not None:
+                self._file.write(data)
 
 
 async def _is_healthy(client: httpx.AsyncClient, url: str) -> bool:

@@ -63,8 +63,8 @@ def analyse(name: str, reader: TraceReader) -> Findings:
 
 def _nothing(reader: TraceReader) -> str:
     return (
-        f"none of its {reader.events:,} events is a GPU kernel or a CPU op with a time and a duration; a trace of vLLM's worker is needed "
-        "(…rank0….pt.trace.json.gz), not that of its API server (…async_llm…)"
+        f"none of its {reader.events:,} events is a GPU kernel or a CPU op with a time and a duration; a trace of "
+        "vLLM's worker is needed (…rank0….pt.trace.json.gz), not that of its API server (…async_llm…)"
     )
 
 

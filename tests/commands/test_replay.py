@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -63,13 +64,18 @@ class TestReplay:
             (("{recording}", "--speed", "fast"), 2, "'fast' is no speed; write max, or a number above 0"),
             (("{recording}", "--speed", "0"), 2, "'0' is no speed"),
             (("{recording}", "--admin", "here"), 2, "--admin: 'here' is not an address"),
-            (("{recording}", "--metrics", "/dev/full/x"), 2, "cannot write /dev/full/x"),
+            (("{recording}", "--metrics", "/dev/full/x"), 2, "--metrics /dev/full/x cannot be written"),
         ],
     )
     def test_one_clear_error(self, live: Live, arguments: tuple[str, ...], code: int, message: str) -> None:
         result = invoke("replay", *(argument.format(recording=live.path) for argument in arguments))
         assert (result.exit_code, len(result.stderr.splitlines())) == (code, 1)
         assert message in result.stderr
+
+    def test_what_was_found_is_told_although_its_file_cannot_be_written(self, live: Live) -> None:
+        result = invoke("replay", live.path, "--incidents", "/dev/full")
+        assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+        assert "freeze by prefill" in result.stdout
 
 
 class TestRecord:
@@ -89,4 +95,12 @@ class TestRecord:
     def test_no_file_is_left_behind_by_bad_settings(self, tmp_path: Path) -> None:
         assert invoke("record", tmp_path / "run.pfw").exit_code == 2
         assert invoke("record", tmp_path / "run.pfw", "--upstream", "x").exit_code == 2
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_port_that_is_taken_leaves_no_file_in_the_way_of_the_next_try(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            listen = f"127.0.0.1:{taken.getsockname()[1]}"
+            result = invoke("record", tmp_path / "run.pfw", "--upstream", "http://127.0.0.1:1", "--listen", listen)
+        assert result.exit_code != 0
+        assert "in use" in result.stderr
         assert list(tmp_path.iterdir()) == []

@@ -74,6 +74,8 @@ class Observed:
             self.taps.release_over()
 
     def snapshot(self) -> Snapshot:
+        for books in self.ledger.models.values():
+            books.concurrency.settle(ns(self.now_ms))
         self.gauges.refresh(ns(self.now_ms))
         return self.registry.snapshot()
 

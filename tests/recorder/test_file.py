@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.recorder.scenes import every_shape
 from tests.recorder.stage import Live, played
 
 from prefillwatch.recorder.chunks import ChunkBuilder, Entry, FactPacket, Kind, PacketHead, read_chunk
+from prefillwatch.recorder.facts import ToldRead
 from prefillwatch.recorder.file import MAGIC, RecordingError, RecordingFile
 from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
+from prefillwatch.wire.tap import Kind as Tap
+from prefillwatch.wire.tap import RequestHead, ResponseHead, encode_payload
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +96,11 @@ class TestBadFiles:
     @pytest.mark.parametrize(
         ("data", "message"),
         [
-            (b"", "is no recording of prefillwatch"),
+            (b"", "is empty: nothing was recorded to it"),
             (b"hello", "is no recording of prefillwatch"),
             (b"PFWREC\n\x01\x00\x02\x00\x00\x00{}", "is no recording of prefillwatch"),
             (MAGIC + b"\x09\x00\x02\x00\x00\x00{}", "version 9 of the format, and this is for version 1"),
-            (MAGIC + b"\x01\x00\x02\x00\x00\x00{}", "is damaged at byte 14"),
+            (MAGIC + b"\x01\x00\x02\x00\x00\x00{}", "is damaged at byte 14 of 16, in its header"),
             (MAGIC + b"\x01\x00\xff\xff\xff\xff{", "is damaged at byte 14"),
         ],
     )
@@ -108,6 +113,46 @@ class TestBadFiles:
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(RecordingError, match="No such file"):
             RecordingFile(tmp_path / "nothing")
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("started_at", 1e300),
+            ("wall_offset", -1e300),
+            ("program", None),
+            ("analysis", {"windows_s": []}),
+            ("analysis", {"windows_s": [10, -60]}),
+            ("analysis", {"prompt_edges": [3, 2, 1]}),
+            ("analysis", {"prompt_edges": [10**30]}),
+            ("analysis", {"max_models": 0}),
+            ("analysis", {"slo": {"ttft_seconds": 1, "tpot_seconds": 1, "itl_seconds": 0}}),
+            ("analysis", {"slo": {"ttft_seconds": 1, "tpot_seconds": 1, "itl_seconds": 1e300}}),
+        ],
+    )
+    def test_a_header_that_makes_no_sense(self, name: str, value: object, recording: Path, tmp_path: Path) -> None:
+        data, bad = recording.read_bytes(), tmp_path / "bad.pfw"
+        end = 14 + int.from_bytes(data[10:14], "little")
+        header = json.dumps({**json.loads(data[14:end]), name: value}).encode()
+        bad.write_bytes(data[:10] + len(header).to_bytes(4, "little") + header + data[end:])
+        with pytest.raises(RecordingError, match=r"header.*nothing can be played"), RecordingFile(bad) as file:
+            ReplayObserver(file.header, ReplayClock())
+
+    def test_numbers_that_nobody_counted(self, recording: Path) -> None:
+        with RecordingFile(recording) as file:
+            observer = ReplayObserver(file.header, ReplayClock())
+        builder = ChunkBuilder()
+        for kind, payload in (
+            (Tap.REQUEST, encode_payload(RequestHead("POST", "/v1/completions", resumed=True))),
+            (Tap.RESPONSE, encode_payload(ResponseHead(200, "text/event-stream"))),
+            (Tap.DATA, msgspec.msgpack.encode(ToldRead(events=-5, chars=1))),
+        ):
+            builder.record(1, 1, kind, payload)
+        builder.packet(1, PacketHead(1, 1, 0, 0, 3, 1), begin=0)
+        builder.entry(Kind.BEAT, 10**9)
+        entries = list(read_chunk(builder.take()))
+        observer.play(entries[0])
+        with pytest.raises(RecordingError, match=r"an entry of kind 0 cannot be read"):
+            observer.play(entries[1])
 
     def test_an_entry_of_a_later_release_and_one_of_nonsense(self, recording: Path) -> None:
         with RecordingFile(recording) as file:

@@ -179,6 +179,17 @@ class TestFolder:
         assert names[1].endswith("Z-wait-queueing.pfw")
         assert names[2:] == ["notes.txt"]
 
+    def test_what_was_left_unfinished_makes_room_too(self, tmp_path: Path) -> None:
+        left = tmp_path / ".flight-20240101T000000Z-freeze-prefill.pfw.4711"
+        left.write_bytes(b"x" * 60)
+        folder = FlightFolder(tmp_path, 100)
+        folder.write("wait-queueing", [b"y" * 50]).result(30)
+        assert not left.exists()
+
+    def test_two_sidecars_that_write_in_the_same_second_do_not_take_each_others_place(self, tmp_path: Path) -> None:
+        names = {FlightFolder(tmp_path, 1000).write("freeze-prefill", [b"x"]).result(30).file for _ in range(5)}
+        assert len(names) == len(list(tmp_path.iterdir())) == 5
+
     def test_a_folder_that_is_gone_is_one_line_in_the_log(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:

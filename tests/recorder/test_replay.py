@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.recorder.scenes import SECRET, anything, engine_tells, every_shape, freeze, simulated
 from tests.recorder.stage import Live, incidents, page, played, unpacked
+
+from prefillwatch.recorder.file import RecordingFile
+from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
 
 SCENES = [freeze, every_shape, simulated, engine_tells]
 
@@ -42,6 +46,22 @@ def test_whatever_relays_say(seed: int, tmp_path: Path) -> None:
     assert page(again) == page(live.observer)
     assert incidents(again) == incidents(live.observer)
     assert not _holds_text(live.path)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whoever_looks_at_a_replay_changes_nothing_in_it(seed: int, tmp_path: Path) -> None:
+    live, rng = Live(tmp_path), random.Random(seed)
+    anything(live, seed)
+    live.close()
+    with RecordingFile(live.path) as file:
+        observer = ReplayObserver(file.header, ReplayClock())
+        observer.viewers.join()
+        for entry in file.entries():
+            if rng.random() < 0.3:
+                rng.choice([observer.snapshot, observer.page, observer.state, lambda: observer.incidents(9)])()
+            observer.play(entry)
+    assert page(observer) == page(played(live.path)) == page(live.observer)
+    assert incidents(observer) == incidents(live.observer)
 
 
 def test_the_scene_is_what_it_is_meant_to_be(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from dataclasses import replace
@@ -31,7 +32,11 @@ def record(settings: Settings, file: Path, with_texts: bool, command: tuple[str,
     """
     launch = launch_of(settings, command) if command else Launch(settings, settings.required_upstream())
     claim(file)
-    sys.exit(supervise(replace(launch, record=RecordSettings(str(file.absolute()), with_texts))))
+    try:
+        code = supervise(replace(launch, record=RecordSettings(str(file.absolute()), with_texts)))
+    finally:
+        release(file)
+    sys.exit(code)
 
 
 def claim(file: Path) -> None:
@@ -42,3 +47,10 @@ def claim(file: Path) -> None:
         raise ConfigError(f"{file} exists already; choose another name, or delete it") from None
     except OSError as error:
         raise ConfigError(f"cannot write {file}: {error.strerror}; choose one that you can write") from None
+
+
+def release(file: Path) -> None:
+    """Nothing was recorded, such as when a port was taken: the file is not in the way of the next try."""
+    with contextlib.suppress(OSError):
+        if not file.stat().st_size:
+            file.unlink()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from prefillwatch.commands.outputs import check_writable, write
 from prefillwatch.errors import ConfigError
 from prefillwatch.export.exposition import render
 from prefillwatch.recorder.file import RecordingFile
@@ -34,6 +35,7 @@ def replay(file: Path, speed: str, admin: str | None, metrics: Path | None, inci
     """
     pace = _pace(speed)
     address = _address(admin) if admin else None
+    check_writable(metrics=metrics, incidents=incidents)
     recording = RecordingFile(file)
     try:
         listeners = _listen(address) if address else []
@@ -54,19 +56,12 @@ async def _play(player: Player, shown: bool, metrics: Path | None, incidents: Pa
 def _tell(player: Player, played: Played, metrics: Path | None, incidents: Path | None) -> None:
     observer = player.observer
     snapshot, found = observer.snapshot(), observer.incidents(_MOST_INCIDENTS)
-    if metrics is not None:
-        _write(metrics, render(snapshot)[0])
-    if incidents is not None:
-        _write(incidents, json.dumps(found, indent=2).encode() + b"\n")
     for line in summary(played, snapshot, observer.gap_totals, found):
         click.echo(line)
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}; choose a file that you can write") from None
+    if metrics is not None:
+        write(metrics, render(snapshot)[0])
+    if incidents is not None:
+        write(incidents, json.dumps(found, indent=2) + "\n")
 
 
 def _pace(speed: str) -> float | None:

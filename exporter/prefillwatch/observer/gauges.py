@@ -38,7 +38,7 @@ class Gauges:
         self._in_flight(now_ns)
         self._open_gaps(now_ns)
         self._correlation(models, now_ns)
-        self._concurrency(models, now_ns)
+        self._concurrency(models)
         publish_cost_models(self._registry, self._ledger, self._names)
 
     def _set(self, spec: Spec, values: Values) -> None:
@@ -122,12 +122,11 @@ class Gauges:
         }
         self._set(table.PROMPT_ITL_CORRELATION, values)
 
-    def _concurrency(self, models: Iterable[tuple[str, ModelBooks]], now_ns: int) -> None:
+    def _concurrency(self, models: Iterable[tuple[str, ModelBooks]]) -> None:
         seconds = self._registry.counter(table.CONCURRENCY_SECONDS)
         tokens = self._registry.counter(table.CONCURRENCY_TOKENS)
         requests = self._registry.counter(table.CONCURRENCY_REQUESTS)
         for model, books in models:
-            books.concurrency.settle(now_ns)
             for totals in books.concurrency.totals():
                 labels = (model, totals.label)
                 seconds.set_total(labels, totals.seconds)

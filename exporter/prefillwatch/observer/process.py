@@ -159,6 +159,12 @@ class Observer:
         self._told.tell(now_ns)
         self.ledger.advance(now_ns)
 
+    def _bring_up_to_date(self, now_ns: int) -> None:
+        """Before somebody looks at the figures."""
+        self._advance(now_ns)
+        for books in self.ledger.models.values():
+            books.concurrency.settle(now_ns)
+
     def _exchange_ended(self, exchange: Exchange, end: End) -> None:
         if end.finish is Finish.UPSTREAM_UNREACHABLE:
             self.registry.counter(table.UPSTREAM_UNREACHABLE).add((end.reason,))
@@ -197,7 +203,7 @@ class Observer:
     def snapshot(self) -> Snapshot:
         self.read_taps()
         now_ns = self._clock()
-        self._advance(now_ns)
+        self._bring_up_to_date(now_ns)
         self._gauges.refresh(now_ns)
         engine_gauges.publish_upstream(self.registry, self._poller.snapshot())
         engine_gauges.publish_gpus(self.registry, self._gpus)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
 
 import msgspec
 import zstandard
@@ -39,12 +39,16 @@ class RecordingError(PrefillwatchError):
     """A file that is no recording, or is damaged."""
 
 
+#: Within the years that a calendar has.
+_UnixTime = Annotated[float, msgspec.Meta(gt=-1e10, lt=1e11)]
+
+
 class Header(msgspec.Struct, kw_only=True):
     """What must be known to play a recording. Times in seconds."""
 
     program: str  # version of prefillwatch that wrote it
-    started_at: float  # Unix time
-    wall_offset: float  # Unix time less the monotonic clock of the entries
+    started_at: _UnixTime
+    wall_offset: _UnixTime  # less the monotonic clock of the entries
     incident_prefix: str
     texts: bool = False  # prompts and answers are in it
     flight: bool = False  # what a flight recorder kept: begins in the middle
@@ -112,6 +116,8 @@ class RecordingFile:
                 raise self._damaged(at) from None
 
     def _read_header(self) -> Header:
+        if not self.size:
+            raise RecordingError(f"{self.path} is empty: nothing was recorded to it")
         start = self._file.read(len(MAGIC) + _VERSION.size + _LENGTH.size)
         if start[: len(MAGIC)] != MAGIC or len(start) < len(MAGIC) + _VERSION.size + _LENGTH.size:
             raise RecordingError(f"{self.path} is no recording of prefillwatch; give a file that 'record' wrote")
@@ -125,7 +131,9 @@ class RecordingFile:
         try:
             return msgspec.json.decode(self._file.read(min(length, _LARGEST_HEADER)), type=Header)
         except msgspec.DecodeError:
-            raise self._damaged(len(start)) from None
+            raise RecordingError(
+                f"{self.path} is damaged at byte {len(start)} of {self.size}, in its header: nothing can be played"
+            ) from None
 
     def _next_frame(self) -> bytes | None:
         """None at the end, or where the rest is not there."""

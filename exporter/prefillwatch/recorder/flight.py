@@ -89,7 +89,7 @@ class FlightFolder:
 
     def _write(self, name: str, parts: Sequence[bytes], written: Future[FlightFile]) -> None:
         size = sum(map(len, parts))
-        path = self._folder / name
+        path = _free(self._folder / name)
         try:
             if size > self._most_bytes:
                 raise OSError(errno.EFBIG, f"it has {size} bytes, and flight_recorder_disk allows {self._most_bytes}")
@@ -103,7 +103,9 @@ class FlightFolder:
             written.set_result(FlightFile(str(path), size))
 
     def _make_room(self, size: int) -> None:
-        files = sorted(self._folder.glob(f"flight-*{SUFFIX}"), key=lambda path: path.name)
+        # With those that a process which died left unfinished.
+        files = [*self._folder.glob(f"flight-*{SUFFIX}"), *self._folder.glob(f".flight-*{SUFFIX}.*")]
+        files.sort(key=lambda path: path.name.lstrip("."))
         sizes = {path: path.stat().st_size for path in files if path.is_file()}
         over = sum(sizes.values()) + size - self._most_bytes
         for path, its_size in sizes.items():
@@ -111,6 +113,15 @@ class FlightFolder:
                 return
             path.unlink(missing_ok=True)
             over -= its_size
+
+
+def _free(path: Path) -> Path:
+    """The path, or one like it, if another sidecar with the same folder had the same idea in the same second."""
+    stem, number = path.stem, 1
+    while path.exists():
+        number += 1
+        path = path.with_name(f"{stem}-{number}{SUFFIX}")
+    return path
 
 
 def write_whole(path: Path, parts: Iterable[bytes]) -> None:

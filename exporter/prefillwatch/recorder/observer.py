@@ -176,7 +176,7 @@ class RecordingObserver(Observer):
 
     async def write_flight_now(self) -> FlightFile:
         self.read_taps()
-        self._advance(self._clock())
+        self._bring_up_to_date(self._clock())
         return await asyncio.wrap_future(self.write_flight("asked"))
 
     async def run(self) -> None:
@@ -190,6 +190,7 @@ class RecordingObserver(Observer):
         while self.read_taps():
             pass
         self.beat()
+        self._bring_up_to_date(self._clock())
         if self._ring is not None and (why := self._trigger.pending) is not None:
             self._folder.wait()
             self.write_flight(why)

@@ -75,6 +75,7 @@ class ReplayObserver(Observer):
     publisher_type: ClassVar[type[Publisher]] = TotallingPublisher
 
     def __init__(self, header: Header, clock: ReplayClock, admin_fds: tuple[int, ...] = ()) -> None:
+        """Raises RecordingError."""
         settings = ObserverSettings(
             tap_fds=(),
             control_fd=-1,
@@ -85,7 +86,10 @@ class ReplayObserver(Observer):
             analysis=header.analysis,
         )
         self.taps_type = TapReader if header.texts else ToldTaps  # type: ignore[misc]
-        super().__init__(settings, clock, lambda: header.wall_offset, header.incident_prefix)
+        try:
+            super().__init__(settings, clock, lambda: header.wall_offset, header.incident_prefix)
+        except (ValueError, ArithmeticError) as error:
+            raise RecordingError(f"its header is damaged, and nothing can be played: {error}") from error
         self._replay_clock = clock
         self._history.log = False
         self._link = self._told_link = ToldLink("", self._engine_step)
@@ -139,8 +143,9 @@ class ReplayObserver(Observer):
             if entry.kind not in _BARE:
                 content = entries.decode(entry.kind, content)
             player(content)
-        except msgspec.DecodeError as error:
-            raise RecordingError(f"an entry of kind {entry.kind} cannot be read: {error}") from None
+        except (msgspec.DecodeError, ValueError, ArithmeticError, LookupError) as error:
+            # No entry that was written by us does that, and a checksum tells if it was changed by chance.
+            raise RecordingError(f"an entry of kind {entry.kind} cannot be read: {error}") from error
 
     def _play_packet(self, packet: FactPacket | bytes) -> None:
         if isinstance(packet, bytes):
@@ -153,10 +158,10 @@ class ReplayObserver(Observer):
 
     def _play_scrape(self) -> None:
         """Of what a look at the figures did then, all that leaves a trace in the books."""
-        now_ns = self._replay_clock.now_ns
-        self._advance(now_ns)
-        for books in self.ledger.models.values():
-            books.concurrency.settle(now_ns)
+        super()._bring_up_to_date(self._replay_clock.now_ns)
+
+    def _bring_up_to_date(self, now_ns: int) -> None:
+        """Somebody looks at the replay. That leaves no trace: only those who looked then are in the figures."""
 
     def _play_gpus(self, gpus: dict[str, Any]) -> None:
         self._gpus = gpus

@@ -131,6 +131,7 @@ def test_constants(source: Source) -> dict[str, str]:
         "scrape": str(source.scrape),
         "evaluation": str(source.evaluation),
         "window": str(source.diagnosis),
+        "level": str(source.level),
         "start": str(source.start),
         "itl": repr(float(source.promises["itl"])),
     }

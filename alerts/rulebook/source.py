@@ -113,6 +113,10 @@ class Source:
         return self.duration(self.raw["windows"]["freeze"])
 
     @cached_property
+    def level(self) -> Duration:
+        return self.duration(self.raw["windows"]["level"])
+
+    @cached_property
     def start(self) -> Duration:
         return self.duration(self.raw["windows"]["start"])
 
@@ -161,6 +165,6 @@ def _check(source: Source) -> None:
         raise ValueError(
             f"windows.diagnosis ({source.diagnosis}) is shorter than four scrapes ({source.scrape}); lengthen it"
         )
-    _ = source.evaluation, source.freeze, source.start, source.burn_rates
+    _ = source.evaluation, source.freeze, source.level, source.start, source.burn_rates
     for alert in source.raw["holds"]:
         source.keep(alert)

@@ -92,17 +92,20 @@ def _first_token_stuck(n: Names) -> Alert:
 
 
 def _kv_cache_nearly_full(n: Names) -> Alert:
+    """On average over a few scrapes: use falls and rises with every answer that ends, and a dip is no room."""
     s, name = n.source, "KVCacheNearlyFull"
     return Alert(
         name=name,
         severity="warning",
-        expr=promql(f"{n.metric('kv_cache_usage_ratio')} > {number(s.threshold('kv_usage'))}"),
+        expr=promql(
+            f"avg_over_time({n.metric('kv_cache_usage_ratio')}[{s.level}]) > {number(s.threshold('kv_usage'))}"
+        ),
         hold=s.hold(name),
         keep=s.keep(name),
         summary="The KV cache is nearly full.",
         description=(
-            f"Engine {label('engine')} behind {label(s.replica_label)} uses {VALUE_AS_SHARE} of its KV cache (limit "
-            f"{share(s.threshold('kv_usage'))}). When it is full, requests are preempted and their readers wait for "
+            f"Engine {label('engine')} behind {label(s.replica_label)} uses {VALUE_AS_SHARE} of its KV cache, on average "
+            f"over {s.level} (limit {share(s.threshold('kv_usage'))}). When it is full, requests are preempted and their readers wait for "
             f"seconds."
         ),
     )
@@ -142,19 +145,21 @@ GENERATING = ("chat_completions", "completions", "responses", "messages")
 
 
 def _queue_saturation(n: Names) -> Alert:
+    """On average over a few scrapes, as a queue is empty for a moment whenever a step takes in all of it."""
     s, name = n.source, "QueueSaturation"
+    waiting = n.raw("upstream_requests", state="waiting")
     return Alert(
         name=name,
         severity="warning",
         expr=promql(f"""
-            sum without (engine, state) ({n.raw("upstream_requests", state="waiting")}) > \
-{number(s.threshold("waiting_requests"))}
+            sum without (engine, state) (avg_over_time({waiting}[{s.level}]))
+              > {number(s.threshold("waiting_requests"))}
         """),
         hold=s.hold(name),
         keep=s.keep(name),
         summary="More requests arrive than the engine takes in.",
         description=(
-            f"{VALUE_AS_COUNT} requests wait inside the engine behind {label(s.replica_label)} (limit "
-            f"{number(s.threshold('waiting_requests'))}). Running answers are not slowed by this; new ones start late."
+            f"{VALUE_AS_COUNT} requests wait inside the engine behind {label(s.replica_label)}, on average over "
+            f"{s.level} (limit {number(s.threshold('waiting_requests'))}). Running answers are not slowed by this; new ones start late."
         ),
     )

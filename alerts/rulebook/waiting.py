@@ -104,9 +104,9 @@ def _kv_cache_nearly_full(n: Names) -> Alert:
         keep=s.keep(name),
         summary="The KV cache is nearly full.",
         description=(
-            f"Engine {label('engine')} behind {label(s.replica_label)} uses {VALUE_AS_SHARE} of its KV cache, on average "
-            f"over {s.level} (limit {share(s.threshold('kv_usage'))}). When it is full, requests are preempted and their readers wait for "
-            f"seconds."
+            f"Engine {label('engine')} behind {label(s.replica_label)} uses {VALUE_AS_SHARE} of its KV cache, on "
+            f"average over {s.level} (limit {share(s.threshold('kv_usage'))}). When it is full, requests are preempted "
+            f"and their readers wait for seconds."
         ),
     )
 
@@ -160,6 +160,7 @@ def _queue_saturation(n: Names) -> Alert:
         summary="More requests arrive than the engine takes in.",
         description=(
             f"{VALUE_AS_COUNT} requests wait inside the engine behind {label(s.replica_label)}, on average over "
-            f"{s.level} (limit {number(s.threshold('waiting_requests'))}). Running answers are not slowed by this; new ones start late."
+            f"{s.level} (limit {number(s.threshold('waiting_requests'))}). Running answers are not slowed by this; new "
+            f"ones start late."
         ),
     )

@@ -121,11 +121,17 @@ def test_a_stream_told_again_is_not_taken_twice() -> None:
     again = RequestHead("POST", CHAT, "application/json", resumed=True, received_ns=5)
     relay.add(10, stream, Kind.REQUEST, encode_payload(again))
     stream_tokens(relay, stream, [100])
-    relay.data(101, stream, DONE)
-    relay.end(110, stream)
+    relay.data(101, stream, chunk()[:20])
+    relay.add(102, stream, Kind.REQUEST, encode_payload(again))
+    relay.add(102, stream, Kind.RESPONSE, encode_payload(ResponseHead(200, "text/event-stream")))
+    relay.data(120, stream, chunk()[20:])
+    relay.data(121, stream, DONE)
+    relay.end(130, stream)
     relay.flush()
     observed.advance(500)
     assert observed.counts(table.TIME_TO_FIRST_TOKEN) == {("m", "0-512"): 1}
+    assert observed.counts(table.INTER_TOKEN_LATENCY) == {("m", "none"): 1}
+    assert observed.taps.out_of_order == 0
 
 
 @pytest.mark.parametrize("junk", [b"", b"x", b"\x00" * 64, b"TAwp" + b"\xff" * 60])

@@ -123,6 +123,8 @@ class Exchange:
     # --- The answer ---
 
     def response(self, time_ns: int, head: ResponseHead) -> None:
+        if self.status:  # told again for a new observer, but we are still the old one
+            return
         self.life.feed(Event.RESPONSE, time_ns)
         self.status = head.status
         if not self.request.generating or not 200 <= head.status < 300:

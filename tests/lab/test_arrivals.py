@@ -80,6 +80,13 @@ class TestForms:
         schedule = read("\n".join(rows))
         assert [each.at_seconds for each in schedule.arrivals] == [0.0, pytest.approx(seconds)]
 
+    def test_a_mark_at_the_beginning_is_no_part_of_the_first_line(self, read: Read) -> None:
+        assert len(read('\ufeff{"arrival": 1, "prompt_tokens": 5, "output_tokens": 5}').arrivals) == 1
+
+    def test_a_table_with_gaps_has_whole_numbers_with_a_point(self, read: Read) -> None:
+        (arrival,) = read("Timestamp,Request tokens,Response tokens\n1.5,374.0,44.0\n").arrivals
+        assert (arrival.prompt_tokens, arrival.output_tokens) == (374, 44)
+
 
 class TestBadFiles:
     @pytest.mark.parametrize(
@@ -94,7 +101,13 @@ class TestBadFiles:
             ('{"arrival": 1, "prompt_tokens": true, "output_tokens": 5}', "whole number"),
             ('{"arrival": 1, "prompt_tokens": 5, "output_tokens": 5}\n[1]', "line 2: not a JSON object"),
             ("hello\nworld\n", "neither JSON nor a CSV header"),
-            ("", "holds no arrivals"),
+            ("", "holds nothing that could be sent: it is empty"),
+            ('{"arrival": 1, "prompt_tokens": 0, "output_tokens": 5}', "none of its 1 arrivals has prompt tokens"),
+            ('[{"arrival": 1, "prompt_tokens": 5, "output_tokens": 5}]', "one JSON list; write one object a line"),
+            ('{"a": ' + "[" * 9999 + "]" * 9999 + "}", "line 1: no valid JSON"),
+            ("Timestamp,Request tokens,Response tokens\n1," + "2" * 200_000 + ",3", "line 2: no valid CSV"),
+            ("Timestamp,Request tokens,Response tokens\n1,inf,3", "must be a whole number of tokens"),
+            ("{" + ", ".join(f'"{n}": 1' for n in range(9_999)) + "}", r"^.{,400}$"),
             ("{" + "x" * (1 << 20), "longer than"),
         ],
     )
@@ -132,6 +145,21 @@ class TestPrompts:
     def test_exactly_as_many_tokens_as_asked_for(self) -> None:
         text = prompt_text(Arrival(0.0, 700, 1, blocks=(1,)), random.Random(1))
         assert len(tokenize_chat([("user", tokenize(text))])) == 700
+
+    def test_blocks_beyond_the_prompt_are_not_written(self) -> None:
+        class Counted:
+            """Counts the blocks that are read."""
+
+            read = 0
+
+            def __str__(self) -> str:
+                Counted.read += 1
+                return "block"
+
+        arrival = Arrival(0.0, 700, 1, blocks=tuple(Counted() for _ in range(9)))  # type: ignore[misc]
+        text = prompt_text(arrival, random.Random(1))
+        assert len(tokenize_chat([("user", tokenize(text))])) == 700
+        assert Counted.read == 2
 
     def test_equal_blocks_are_equal_text(self) -> None:
         first, second = (prompt_text(Arrival(0.0, 1500, 1, (7, own)), random.Random(own)) for own in (1, 2))

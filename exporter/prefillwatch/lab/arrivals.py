@@ -172,7 +172,7 @@ class Schedule:
 def read_arrivals(path: Path) -> Schedule:
     """The schedule in a file. Raises `ArrivalsError`."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             return _schedule(path, _rows(path, file))
     except OSError as error:
         raise ArrivalsError(f"cannot read arrivals from {path}: {error.strerror}; give a file of {_FORM}") from None
@@ -196,7 +196,8 @@ def _schedule(path: Path, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> Sche
         else:
             left_out += 1
     if not found:
-        raise ArrivalsError(f"{path} holds no arrivals; expected is {_FORM}")
+        what = f"none of its {left_out} arrivals has prompt tokens" if left_out else f"it is empty; expected is {_FORM}"
+        raise ArrivalsError(f"{path} holds nothing that could be sent: {what}")
     found.sort(key=lambda arrival: arrival.at_seconds)
     first = found[0].at_seconds
     return Schedule(tuple(replace(each, at_seconds=each.at_seconds - first) for each in found), left_out)
@@ -212,11 +213,20 @@ def _rows(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
         for number, text in itertools.chain([first], lines):
             yield number, _plain(_parse(path, number, text))
         return
-    header = [_plain_key(name) for name in next(csv.reader([first[1]]))]
+    if first[1].lstrip().startswith("["):
+        raise ArrivalsError(f"{path} is one JSON list; write one object a line, as jq -c '.[]' does")
+    header = [_plain_key(name) for name in _fields(path, *first)]
     if not set(header) & set(_PROMPTS):
         raise ArrivalsError(f"{path}, line {first[0]}: neither JSON nor a CSV header with known names; write {_FORM}")
     for number, text in lines:
-        yield number, dict(zip(header, next(csv.reader([text])), strict=False))
+        yield number, dict(zip(header, _fields(path, number, text), strict=False))
+
+
+def _fields(path: Path, number: int, text: str) -> list[str]:
+    try:
+        return next(csv.reader([text]))
+    except csv.Error as error:
+        raise ArrivalsError(f"{path}, line {number}: no valid CSV ({error}); one request a line") from None
 
 
 def _lines(path: Path, file: TextIO) -> Iterator[tuple[int, str]]:
@@ -233,7 +243,7 @@ def _lines(path: Path, file: TextIO) -> Iterator[tuple[int, str]]:
 def _parse(path: Path, number: int, text: str) -> dict[str, Any]:
     try:
         row = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ArrivalsError(f"{path}, line {number}: no valid JSON ({error}); each line is one JSON object") from None
     if not isinstance(row, dict):
         raise ArrivalsError(f"{path}, line {number}: not a JSON object; expected is {_FORM}")
@@ -266,16 +276,18 @@ def _arrival(row: Mapping[str, Any]) -> Arrival:
 def _one_of(row: Mapping[str, Any], names: Iterable[str], usual: str) -> str:
     name = next((name for name in names if row.get(name) not in (None, "")), None)
     if name is None:
-        raise ValueError(f'no "{usual}" (or another common name of it) among {", ".join(row) or "no fields"}; add it')
+        fields = ", ".join(row)[:200] or "no fields"
+        raise ValueError(f'no "{usual}" (or another common name of it) among {fields}; add it')
     return name
 
 
 def _tokens(row: Mapping[str, Any], name: str) -> int:
     value = row[name]
     try:
-        tokens = int(value)
-        if isinstance(value, bool) or tokens != float(value):
+        number = float(value)  # a table that knows no gaps in whole numbers writes 374.0
+        if isinstance(value, bool) or not number.is_integer():
             raise ValueError
+        tokens = int(number)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name} is {value!r:.40}, but must be a whole number of tokens") from None
     if not 0 <= tokens <= _MOST_TOKENS:
@@ -386,9 +398,9 @@ def prompt_text(arrival: Arrival, rng: random.Random) -> str:
     if not arrival.blocks:
         return prompt_of(tokens, rng)
     words: list[str] = []
-    for block in arrival.blocks:
-        words += random.Random(f"block {block}").choices(WORDS, k=_BLOCK_TOKENS)
     own = tokens - SINGLE_MESSAGE_OVERHEAD
+    for block in arrival.blocks[: -(-own // _BLOCK_TOKENS)]:
+        words += random.Random(f"block {block}").choices(WORDS, k=_BLOCK_TOKENS)
     return " ".join([*words[:own], *rng.choices(WORDS, k=max(0, own - len(words)))])
 
 

@@ -44,6 +44,7 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
 @click.option(
     "--url",
     required=True,
+    metavar="URL",
     help="Any server that speaks OpenAI's chat completions, or a prefillwatch; http[s]://… or unix:/PATH.",
 )
 @with_model
@@ -52,7 +53,7 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
     "--inject",
     type=click.IntRange(1, 512),
     metavar="M",
-    help="Long prompts sent at once. [12; 1 where several sizes are compared]",
+    help="Long prompts sent at once. [default: 12; 1 where several sizes are compared]",
 )
 @click.option(
     "--prompt-tokens",
@@ -66,7 +67,7 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
     "--repeats",
     type=click.IntRange(1, 100),
     metavar="R",
-    help="Do it all so many times over. [1; 3 where several sizes are compared]",
+    help="Do it all so many times over. [default: 1; 3 where several sizes are compared]",
 )
 @click.option(
     "--arrivals",
@@ -83,10 +84,18 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
     metavar="DURATION",
     help="Play only so much of them.",
 )
-@click.option("--answer-tokens", type=click.IntRange(1), default=16, show_default=True, help="Answer of a long prompt.")
+@click.option(
+    "--answer-tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    default=16,
+    show_default=True,
+    help="Answer of a long prompt.",
+)
 @click.option(
     "--victim-tokens",
     type=click.IntRange(512),
+    metavar="N",
     default=8192,
     show_default=True,
     help="Most tokens of one victim in one run, prompts and answers.",
@@ -142,11 +151,13 @@ def probe(
     key = key_of(api_key_file, api_key)
     reaching = reach(url, api_key=key, model=model, headers=headers, ca_file=ca_file, insecure=insecure)
     result = asyncio.run(_probe(reaching, settings))
-    click.echo("\n".join(report(result, before)))
-    if json_file:
-        write(json_file, json.dumps(result.to_json(), indent=1) + "\n")
-    if html_file:
-        write(html_file, to_html(result, before))
+    try:  # whatever becomes of one of them, the others are not lost
+        if json_file:
+            write(json_file, json.dumps(result.to_json(), indent=1) + "\n")
+        if html_file:
+            write(html_file, to_html(result, before))
+    finally:
+        click.echo("\n".join(report(result, before)))
     sys.exit(0 if not result.problem else INTERRUPTED if result.interrupted else 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import threading
 from pathlib import Path
@@ -78,6 +79,22 @@ def test_figures_are_written_and_the_key_is_not(tmp_path: Path) -> None:
     assert len(figures["prompts"]) == 2
     for text in (result.output, (tmp_path / "p.json").read_text(), (tmp_path / "p.html").read_text()):
         assert "sk-secret" not in text
+
+
+def test_figures_are_written_although_nobody_reads_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object) -> list[str]:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("prefillwatch.commands.probe.report", closed)
+    assert against(OpenAIServer(), *QUICK, "--json", str(tmp_path / "p.json")).exit_code == 1
+    assert json.loads((tmp_path / "p.json").read_text())["complete"]
+
+
+def test_the_report_is_told_although_figures_cannot_be_written() -> None:
+    result = against(OpenAIServer(), *QUICK, "--json", "/dev/full")
+    assert "injection window" in result.stdout
+    assert result.stderr.endswith("prefillwatch: error: /dev/full could not be written (No space left on device)\n")
+    assert result.exit_code == 1
 
 
 def test_the_key_may_be_in_a_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -61,6 +63,20 @@ def test_every_command_has_help(command: str) -> None:
     result = invoke(command, "--help")
     assert result.exit_code == 0
     assert result.output.startswith(f"Usage: prefillwatch {command}")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_written_in_one_form(command: str) -> None:
+    found = main.get_command(click.Context(main), command)
+    assert found is not None
+    context = click.Context(found, info_name=command, max_content_width=200)
+    records = [record for option in found.params if (record := option.get_help_record(context)) and record[1]]
+    for name, text in records:
+        assert not re.search("INTEGER|FLOAT|RANGE", name), name
+        sentence, *remarks = re.split(r"\s+\[(?=default: |env var: |required|x>=|\d+<=)", text)
+        assert re.match(r"([A-Z0-9/'-]|article: )", sentence), text
+        assert re.search(r"\.\)?$", sentence), text
+        assert all(remark.endswith("]") for remark in remarks), text
 
 
 def test_an_unknown_command_is_told_the_nearest() -> None:

@@ -96,7 +96,8 @@ class Settings(BaseModel):
         None, description="send the client's Host header upstream; unset: yes, but not to an https upstream"
     )
     usage: Annotated[Literal["off", "inject"], choice("off", "inject")] = Field(
-        "off", description="inject: ask upstream for token counts where the client did not, and strip them again"
+        "off",
+        description="with inject, ask upstream for token counts where the client did not, and strip them again",
     )
     request_timeout: Annotated[float, duration(0.1)] = Field(
         60.0, description="limit for receiving a whole request; answering has none"
@@ -116,7 +117,7 @@ class Settings(BaseModel):
         25.0, description="after SIGTERM, let running answers finish for this long"
     )
     stop_timeout: Annotated[float, duration(0.1)] = Field(
-        60.0, description="run: let the command end for this long after it got the signal, then kill it"
+        60.0, description="let the command of run end for this long after it got the signal, then kill it"
     )
     scrape_interval: Annotated[float, duration(0.1)] = Field(
         1.0, description="how often to read upstream's /health and /metrics"
@@ -132,9 +133,9 @@ class Settings(BaseModel):
     )
     stall_min_gap: Annotated[float, duration(0.001)] = Field(0.1, description="a gap shorter than this is no stall")
     stall_factor: Annotated[float, factor(1.0)] = Field(
-        4.0, description="nor is one below this many times the stream's usual gap"
+        4.0, description="a gap below this many times the stream's usual gap is no stall either"
     )
-    stall_always: Annotated[float, duration(0.001)] = Field(1.0, description="a gap as long as this always is")
+    stall_always: Annotated[float, duration(0.001)] = Field(1.0, description="a gap as long as this always is a stall")
     slo_ttft: Annotated[float, duration(0.001)] = Field(2.0, description="promised time to first token")
     slo_tpot: Annotated[float, duration(0.001)] = Field(
         0.1, description="promised time per output token, mean of a request"

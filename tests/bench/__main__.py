@@ -16,6 +16,7 @@ Figures:
     many      2,000 streams at 5 tokens/s: none may break
     memory    memory per stream that had tokens and is silent now, with 2,000 of them
     observer  tokens per second that the observer can account for on one core
+    page      CPU of the observer while nobody, one or five watch the live page of 256 streams
     wire      nanoseconds to read one event of an answer, by endpoint
 
 Nothing here fails because something is slow: read the ratios. It fails when streams break.
@@ -37,7 +38,7 @@ from tests.bench.load import Load, idle_memory, measure
 from tests.bench.programs import BenchError
 from tests.bench.sides import STARTERS, Side, running
 
-FIGURES = ("whole", "load", "step", "many", "memory", "observer", "wire")
+FIGURES = ("whole", "load", "step", "many", "memory", "observer", "page", "wire")
 STANDARD = Load(streams=256, rate=40, warmup_seconds=1.5, measure_seconds=6)
 WHOLE = Load(streams=500, rate=20, warmup_seconds=0, measure_seconds=0, max_tokens=40)
 MANY = Load(streams=2000, rate=5, warmup_seconds=1.5, measure_seconds=4)
@@ -98,6 +99,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         results["memory"] = run_memory(args)
     if "observer" in args.figures:
         results["observer"] = run_observer(args)
+    if "page" in args.figures:
+        results["page"] = run_page(args)
     if "wire" in args.figures:
         results["wire"] = run_wire(args)
     return results
@@ -158,6 +161,14 @@ def run_observer(args: argparse.Namespace) -> Any:
 
     figures = observer.measure(seconds=0.5 if args.smoke else 10.0)
     print_figures("observer", figures)
+    return figures
+
+
+def run_page(args: argparse.Namespace) -> Any:
+    from tests.bench import page
+
+    figures = page.measure(seconds=0.5 if args.smoke else args.seconds or 6.0, rounds=args.rounds)
+    print_figures("live page", figures)
     return figures
 
 

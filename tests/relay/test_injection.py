@@ -43,6 +43,30 @@ def test_usage_is_asked_for_and_stripped(relay: RunningRelay, upstream: Scripted
     assert relay.tap.payload(Kind.REQUEST_BODY) == b'{"stream":true}'
 
 
+CHUNKED = b"POST /v1/completions HTTP/1.1\r\nHost: relay\r\nTransfer-Encoding: chunked\r\n\r\n"
+BODY = b'{"stream":true}'
+
+
+def test_usage_is_asked_for_in_a_request_that_came_in_chunks(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    client = relay.connect()
+    client.send(CHUNKED + chunk(BODY[:5]) + chunk(BODY[5:]) + LAST_CHUNK)
+    server = upstream.accept()
+    head, body = request_of(server)
+    assert b"Transfer-Encoding" not in head
+    assert msgspec.json.decode(body)["stream_options"]["include_usage"] is True
+    server.send(STREAM_HEAD + chunk(event(1)))
+    assert client.until(chunk(event(1))) == STREAM_HEAD + chunk(event(1))
+    server.send(chunk(USAGE + DONE) + LAST_CHUNK)
+    assert client.until(LAST_CHUNK) == chunk(DONE) + LAST_CHUNK
+
+
+def test_a_request_with_trailers_is_left_alone(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    sent = CHUNKED + chunk(BODY) + b"0\r\nX-Checksum: 1\r\n\r\n"
+    client = relay.connect()
+    client.send(sent)
+    assert upstream.accept().exactly(len(sent)) == sent
+
+
 def test_a_usage_event_that_is_cut_does_not_slip_through(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
     for split in range(1, len(USAGE)):
         client = relay.connect()

@@ -260,6 +260,32 @@ def test_a_culprit_whose_client_left() -> None:
     assert scene.incident()["culprits"][0]["request_id"] == "gone"
 
 
+def test_culprits_whose_clients_leave_in_the_middle_of_a_step() -> None:
+    """Nobody waits any more when it ends, and yet it was their prompts that it read."""
+    scene = Scene()
+    steps = beat(20, 16_000, *((1500 + 500 * number, 320.0) for number in range(6)), *slow(6500, 7300, 420))
+    scene.victims(4, steps)
+    for number in range(6):
+        first = next(at for at in steps if at > 1550 + 500 * number) + 3
+        scene.prompt(1470 + 500 * number, 1000).answers([first]).ends(first + 1)
+    for number in range(3):
+        scene.prompt(6480, 9000, f"gone-{number}").client_leaves(7100 + 50 * number)
+    scene.play()
+    assert scene.stalls() == {"prefill": 4 * 8}
+    assert {each["request_id"] for each in scene.incidents()[-1]["culprits"]} <= {"gone-0", "gone-1", "gone-2"}
+
+
+def test_a_json_answer_whose_prompt_takes_several_steps_of_a_server_nobody_knows() -> None:
+    scene = Scene()
+    scene.victims(1, beat(20, 9000, *slow(5000, 6500, 520)))
+    request = scene.prompt(4990, 3000, "document", stream=False)
+    scene.at(6700, lambda relay: relay.response(6700, request.stream, content_type="application/json"))
+    scene.at(6701, lambda relay: relay.end(6701, request.stream))
+    scene.play()
+    assert scene.stalls() == {"prefill": 3}
+    assert [each["request_id"] for each in scene.incident()["culprits"]] == ["document"]
+
+
 def test_a_silence_that_the_client_ended_is_no_stall() -> None:
     scene = Scene()
     (victim,) = scene.victims(1, beat(20, 5000), ends=False)

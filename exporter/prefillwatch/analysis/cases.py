@@ -11,7 +11,7 @@ import numpy as np
 
 from prefillwatch.analysis.cost import StepCost
 from prefillwatch.analysis.delays import Share, Stall, shares_of
-from prefillwatch.analysis.prefill import PrefillTimeline, StepFacts
+from prefillwatch.analysis.prefill import ON_ITS_WAY_NS, PrefillTimeline, StepFacts
 from prefillwatch.analysis.request import Request
 from prefillwatch.analysis.stepcosts import StepCosts
 from prefillwatch.analysis.verdict import Case
@@ -29,6 +29,8 @@ _SPREAD_NS: Final = 20 * MS
 _TOGETHER_NS: Final = 60 * MS
 #: Pages older than this, before a gap or after it, tell nothing about it.
 _STALE_NS: Final = 5 * NS
+#: Two steps that end so many usual gaps apart have no prompt between them.
+_QUICK: Final = 1.5
 _AFTERMATH: Final = (50 * MS, 300 * MS)
 
 
@@ -126,7 +128,16 @@ class CaseWorker:
         """Requests that had no first token before the gap was over, or with its end."""
         until_ns = stall.ended_ns - _SPREAD_NS
         requests = self._witness.requests.in_flight_over(stall.started_ns)
-        return {each: each.uncached_tokens for each in requests if not each.first_ns or each.first_ns >= until_ns}
+        waiting = (each for each in requests if each.waited_until(until_ns))
+        return {each: each.uncached_tokens for each in waiting if not self._is_past_prefill(each, stall)}
+
+    def _is_past_prefill(self, request: Request, stall: Stall) -> bool:
+        """Whether an answer that is not streamed was being written when the stall began: the engine had gone on with
+        steps too short for a prompt after it came."""
+        if request.streaming or not stall.baseline_ns:
+            return False
+        quick_ns = round(_QUICK * stall.baseline_ns)
+        return self._witness.steps.went_on(request.sent_ns + ON_ITS_WAY_NS, stall.started_ns, quick_ns)
 
     def _possible_ns(self, stall: Stall, tokens: dict[Request, int]) -> float:
         """How long these prompts can have kept the engine busy, generously."""
@@ -149,12 +160,13 @@ class CaseWorker:
         if end_ns and end_ns <= self._timeline.settled_ns and not self._several_engines():
             rids = self._witness.facts.members(start_ns, end_ns)
         else:
-            rids = self._guessed(start_ns, end_ns)
+            rids = self._guessed(stall)
         found = ((self._witness.requests.find(rid), tokens) for rid, tokens in rids.items())
         return {request: tokens for request, tokens in found if request is not None and tokens > 0}
 
-    def _guessed(self, start_ns: int, end_ns: int) -> dict[int, int]:
+    def _guessed(self, stall: Stall) -> dict[int, int]:
         """While the timeline is not final: whoever waits and may be in service."""
+        start_ns, end_ns = stall.started_ns, stall.ended_ns
         budget = self._timeline.engine.budget or 1 << 40
         if not end_ns:
             rids = [rid for rid, _ in self._timeline.in_service_now()]
@@ -162,6 +174,7 @@ class CaseWorker:
             requests = [request for request in waiting if request is not None]
         elif self._several_engines() or self._overlaps(start_ns, end_ns):
             requests = self._witness.requests.in_flight_over(start_ns)
+            requests = [each for each in requests if not self._is_past_prefill(each, stall)]
         else:
             requests = []
         return {request.rid: max(1, min(request.uncached_tokens, budget)) for request in requests}
@@ -174,8 +187,8 @@ class CaseWorker:
         """Whether a prompt that takes far less than the gap got no first token in it."""
         gap_ns = end_ns - start_ns
         for request in self._witness.requests.in_flight_over(start_ns):
-            if request.first_ns and request.first_ns < end_ns - _SPREAD_NS:
-                continue
+            if not request.streaming or not request.waited_until(end_ns - _SPREAD_NS):
+                continue  # an answer that is not streamed does not show how far it is
             if stall.cost.known:
                 short = SLACK * most_ns(stall.cost, request, request.uncached_tokens) < gap_ns / 2
             else:

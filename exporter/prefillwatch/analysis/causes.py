@@ -99,7 +99,7 @@ class Causes:
     def left(self, request: Request, time_ns: int, outcome: str) -> None:
         """A stream is over. A silence that its client ended is no stall; one that upstream ended is."""
         if not request.first_ns:
-            self.witness.requests.over(request)
+            self.witness.requests.over(request, time_ns)
             self._waits.over(request, time_ns)
         for slot in request.slots.values():
             stall = self.watch.leave(slot)

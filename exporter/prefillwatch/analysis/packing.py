@@ -29,6 +29,9 @@ NEARLY = 0.1
 FULL = 0.99
 """A step with so much of its budget used is full."""
 
+CLEAR_AT_LEAST = 0.6
+"""A step shorter than this part of a clear one is a splinter of another and proves nothing."""
+
 EXPLAINED = 0.75
 """A step whose known prompts should take so much of its time has no unknown ones."""
 
@@ -112,6 +115,11 @@ class Beat:
     def excess_ns(self) -> int:
         """Time beyond a clear step: what the prompts in it cost."""
         return max(0, self.end_ns - self.start_ns - self.clear_ns)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it shows that the engine made a step without a prompt."""
+        return not self.long and self.end_ns - self.start_ns >= CLEAR_AT_LEAST * self.clear_ns
 
     def covers(self, at_ns: int) -> bool:
         return self.start_ns < at_ns <= self.end_ns

@@ -46,9 +46,6 @@ ON_ITS_WAY_NS = 100_000_000
 """A prompt may be with the API server so long, which tokenises it. A clear step then does not mean it was passed
 over."""
 
-CLEAR_AT_LEAST = 0.6
-"""A step shorter than this part of a clear one is a splinter of another and proves nothing."""
-
 LONG_RUN = 200
 """A busy time of more steps is learned from in parts …"""
 FIRST_LOOK = 32
@@ -278,16 +275,14 @@ class PrefillTimeline:
         while beat := self._beats.next_until(until_ns):
             self._beats.scanned += 1
             self._take_released(beat)
-            if not beat.long and beat.end_ns - beat.start_ns >= CLEAR_AT_LEAST * beat.clear_ns:
+            if beat.is_clear:
                 self._end_run()
                 self._passed_over_ns = max(self._passed_over_ns, beat.start_ns - ON_ITS_WAY_NS)
             elif len(self._run) > (LONG_RUN if self.engine.proven else FIRST_LOOK) and self._run_released:
                 self._learn()
         all_scanned = self._beats.scanned == len(self._beats)
-        if all_scanned and self._room.all_served(self._beats.last_end_ns):
+        if self._run and all_scanned and self._room.all_served(self._beats.last_end_ns):
             self._end_run()
-            # Whoever left since was served by the last steps: there may be none for long to show it.
-            self._place_left(until_ns, self.engine)
 
     def _take_released(self, beat: Beat) -> None:
         released = [(prompt, beat) for prompt in sorted(beat.released, key=by_arrival)]
@@ -350,7 +345,7 @@ class PrefillTimeline:
 
     def _finalise(self, now_ns: int) -> None:
         """Hand out the steps that nothing can change any more, in order of time."""
-        oldest_ns = min((each.sent_ns for each in (self._room.oldest_unplaced(), *self._room.left[:1]) if each), default=now_ns)
+        oldest_ns = min((prompt.sent_ns for prompt in self._room.oldest_without_place()), default=now_ns)
         done = 0
         for beat in self._beats.all[: self._beats.scanned]:
             if not self._is_final(beat, oldest_ns):
@@ -373,7 +368,9 @@ class PrefillTimeline:
     def _emit(self, beat: Beat) -> None:
         if beat.long and beat.riders:
             self._learner.add_step(beat)
-        if beat.long and not beat.told and not self.engine.explains(beat):
+        if beat.is_clear:
+            self._room.pass_over_silent(beat.start_ns - ON_ITS_WAY_NS, beat.end_ns)
+        elif beat.long and not beat.told and not self.engine.explains(beat):
             self._explain(beat)
         tokens = sum(each for _, each in beat.riders)
         members = tuple((prompt.rid, each) for prompt, each in beat.riders)

@@ -21,6 +21,7 @@ class Request:
     streaming: bool = True  # a JSON answer shows no first token
     sent_ns: int = 0
     first_ns: int = 0
+    over_ns: int = 0  # ended without a first token
     last_ns: int = 0
     prompt_chars: int = 0
     text_only: bool = True  # no images or audio, whose size in tokens the text does not tell
@@ -47,6 +48,11 @@ class Request:
     def in_prefill(self) -> bool:
         """Sent upstream and no token event yet: from outside, waiting and reading the prompt look alike."""
         return bool(self.sent_ns) and not self.first_ns
+
+    def waited_until(self, time_ns: int) -> bool:
+        """Whether it had neither a first token nor an end before this moment."""
+        served_ns = self.first_ns or self.over_ns
+        return not served_ns or served_ns >= time_ns
 
     @property
     def uncached_tokens(self) -> int:

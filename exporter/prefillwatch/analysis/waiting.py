@@ -98,15 +98,24 @@ class WaitingRoom:
         return taken
 
     def all_served(self, until_ns: int) -> bool:
-        """Whether everybody sent up to a moment has a first token, and the step that made it is known."""
+        """Whether everybody sent up to a moment has a first token, and the step that made it is known; or left by then:
+        who left later may have been in a step that is not over."""
         oldest = next(iter(self.waiting.values()), None)
-        return (oldest is None or oldest.sent_ns > until_ns) and all(each.sent_ns > until_ns for each in self.firsts)
+        if oldest is not None and oldest.sent_ns <= until_ns:
+            return False
+        unknown = [*self.firsts, *(each for each in self.left if each.over_ns > until_ns)]
+        return all(each.sent_ns > until_ns for each in unknown)
 
     def placed(self, prompt: Prompt) -> None:
         self.unplaced.pop(prompt.rid, None)
 
     def oldest_unplaced(self, *besides: Prompt) -> Prompt | None:
         return next((each for each in self.unplaced.values() if each not in besides), None)
+
+    def oldest_without_place(self) -> list[Prompt]:
+        """Who may still get a place in a step: the oldest that waits or was served, and the oldest that left."""
+        oldest = self.oldest_unplaced()
+        return self.left[:1] if oldest is None else [oldest, *self.left[:1]]
 
     def fresh(self, since_ns: int, until_ns: int) -> list[Prompt]:
         """Unplaced requests that were sent between two moments: the ones before were passed over by a clear step."""
@@ -124,6 +133,16 @@ class WaitingRoom:
         if any(prompt.gone_ns is None and since_ns < prompt.sent_ns < end_ns for prompt in self.silent):
             return False
         return not any(_newest_first(self.waiting, since_ns, end_ns))
+
+    def pass_over_silent(self, sent_until_ns: int, step_end_ns: int) -> None:
+        """A clear step: what had come by then of answers that are not streamed is read, unless others wait longer."""
+        if not self.silent:
+            return
+        queued = (each.sent_ns for each in self.unplaced.values() if not each.is_over or each.over_ns > step_end_ns)
+        longest_ns = next(queued, step_end_ns)
+        for prompt in self.silent:
+            if prompt.sent_ns <= min(sent_until_ns, longest_ns):
+                self.silent[prompt] = 0
 
     def forget(self, before_ns: int, most: int) -> None:
         """Forget those that were over before a moment, and all but so many of the others that are over."""

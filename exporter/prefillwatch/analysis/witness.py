@@ -5,6 +5,7 @@ It only remembers, for a few minutes; what follows from it is for `verdict` to s
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
@@ -66,6 +67,12 @@ class StepLog:
         return longest, high - low
 
 
+    def went_on(self, start_ns: int, end_ns: int, within_ns: int) -> bool:
+        """Whether two steps between these moments ended so soon one after the other."""
+        low, high = bisect_left(self._ends, start_ns), bisect_right(self._ends, end_ns)
+        return any(self._ends[at] - self._ends[at - 1] <= within_ns for at in range(high - 1, low, -1))
+
+
 class FactLog:
     """Final steps with what rode in them."""
 
@@ -99,6 +106,7 @@ class RequestLog:
         self.awaiting: dict[int, Request] = {}
         self._known: OrderedDict[int, Request] = OrderedDict()
         self.served: deque[Request] = deque(maxlen=_MOST_REQUESTS)  # in order of their first tokens
+        self._left: deque[Request] = deque(maxlen=_MOST_REQUESTS)  # without one, in order of their ends
 
     def sent(self, request: Request) -> None:
         self.awaiting[request.rid] = request
@@ -110,9 +118,11 @@ class RequestLog:
         if self.awaiting.pop(request.rid, None) is not None:
             self.served.append(request)
 
-    def over(self, request: Request) -> None:
-        """Left without a first token."""
-        self.awaiting.pop(request.rid, None)
+    def over(self, request: Request, time_ns: int) -> None:
+        """Left without a first token, or its answer was not streamed."""
+        if self.awaiting.pop(request.rid, None) is not None:
+            request.over_ns = time_ns
+            self._left.append(request)
 
     def find(self, rid: int) -> Request | None:
         return self._known.get(rid) or self.awaiting.get(rid)
@@ -126,8 +136,9 @@ class RequestLog:
 
     def in_flight_over(self, start_ns: int) -> list[Request]:
         """Requests that had been sent and had no first token at this moment."""
-        late = [each for each in self.served_since(start_ns) if each.sent_ns <= start_ns]
-        return late + [each for each in self.awaiting.values() if each.sent_ns <= start_ns]
+        gone = itertools.takewhile(lambda each: each.over_ns > start_ns, reversed(self._left))
+        then = itertools.chain(self.served_since(start_ns), gone, self.awaiting.values())
+        return [each for each in then if each.sent_ns <= start_ns]
 
 
 class PageLog:

@@ -51,7 +51,7 @@ def _option(key: str) -> Callable[[Command], Command]:
     name, kind = flag_name(key), kind_of(key)
     description = Settings.model_fields[key].description or ""
     default = shown_default(key)
-    text = f"{description[0].upper()}{description[1:]}." + (f" [{default}]" if default else "")
+    text = f"{description[0].upper()}{description[1:]}." + (f" [default: {default}]" if default else "")
     if not kind.metavar:
         return click.option(f"{name}/--no-{name.removeprefix('--')}", key, default=None, help=text)
     return click.option(name, key, default=None, metavar=kind.metavar, help=text)

@@ -42,7 +42,12 @@ def with_streams(recovery: str) -> Callable[[C], C]:
     """Adds --victims, --warmup and --recovery, the last with a default: the steady streams of a probe."""
     return _options(
         click.option(
-            "--victims", type=click.IntRange(1, 512), default=6, show_default=True, help="A probe's steady streams."
+            "--victims",
+            type=click.IntRange(1, 512),
+            metavar="N",
+            default=6,
+            show_default=True,
+            help="A probe's steady streams.",
         ),
         _duration("--warmup", "3s", "Streams alone."),
         _duration("--recovery", recovery, "Streams alone again."),
@@ -54,6 +59,7 @@ with_bounds = _options(
     click.option(
         "--max-tokens",
         type=click.IntRange(1),
+        metavar="N",
         default=2_000_000,
         show_default=True,
         help="A probe sends no more than this in all.",
@@ -61,7 +67,9 @@ with_bounds = _options(
     _duration("--max-time", "15m", "Then a probe ends."),
 )
 
-with_model = _options(click.option("--model", metavar="NAME", help="Which of its models. [the first it lists]"))
+with_model = _options(
+    click.option("--model", metavar="NAME", help="Which of its models. [default: the first it lists]")
+)
 
 #: Adds --api-key-file and --api-key.
 with_key = _options(

@@ -63,14 +63,28 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
     metavar="M[,M…]",
     help="The probe's long prompts at once; a probe for each number; 0: no probe.",
 )
-@click.option("--prompt-tokens", type=click.IntRange(1), default=6000, show_default=True, help="Their length.")
 @click.option(
-    "--repeats", type=click.IntRange(1, 100), default=1, show_default=True, help="So many runs of each probe."
+    "--prompt-tokens", type=click.IntRange(1), metavar="N", default=6000, show_default=True, help="Their length."
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1, 100),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="So many runs of each probe.",
 )
 @click.option(
     "--mix", default="60s", show_default=True, callback=seconds, metavar="DURATION", help="Length of the mix; 0: none."
 )
-@click.option("--readers", type=click.IntRange(1, 256), default=4, show_default=True, help="The mix's steady streams.")
+@click.option(
+    "--readers",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    default=4,
+    show_default=True,
+    help="The mix's steady streams.",
+)
 @click.option(
     "--mix-rate",
     type=click.FloatRange(0.01, 1000),
@@ -122,7 +136,7 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
     help="The server's key, if not in the command.",
 )
 @with_bounds
-@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another mix.")
+@click.option("--seed", type=int, metavar="N", default=1, show_default=True, help="Another seed, another mix.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…", required=True)
 def sweep(
     command: tuple[str, ...],

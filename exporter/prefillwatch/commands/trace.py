@@ -49,19 +49,38 @@ _PATIENCE_S = 60.0
     help="Where that server writes its traces (its torch_profiler_dir), seen from here.",
 )
 @with_model
-@click.option("--victims", type=click.IntRange(1, 256), default=4, show_default=True, help="Answers that stream.")
-@click.option("--prompt-tokens", type=click.IntRange(16), default=6000, show_default=True, help="The prompt sent in.")
 @click.option(
-    "--steps-before", type=click.IntRange(1, 200), default=10, show_default=True, help="Steps before the prompt."
+    "--victims", type=click.IntRange(1, 256), metavar="N", default=4, show_default=True, help="Answers that stream."
 )
 @click.option(
-    "--steps-after", type=click.IntRange(1, 200), default=20, show_default=True, help="Steps after its first token."
+    "--prompt-tokens", type=click.IntRange(16), metavar="N", default=6000, show_default=True, help="The prompt sent in."
+)
+@click.option(
+    "--steps-before",
+    type=click.IntRange(1, 200),
+    metavar="N",
+    default=10,
+    show_default=True,
+    help="Steps before the prompt.",
+)
+@click.option(
+    "--steps-after",
+    type=click.IntRange(1, 200),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="Steps after its first token.",
 )
 @click.option(
     "--warm/--no-warm", default=True, help="Send a prompt of that size once before, so that kernels are tuned."
 )
 @click.option(
-    "--victim-tokens", type=click.IntRange(128), default=2048, show_default=True, help="Most tokens of a stream."
+    "--victim-tokens",
+    type=click.IntRange(128),
+    metavar="N",
+    default=2048,
+    show_default=True,
+    help="Most tokens of a stream.",
 )
 @click.option(
     "--max-time", default="2m", show_default=True, callback=seconds, metavar="DURATION", help="End the capture then."

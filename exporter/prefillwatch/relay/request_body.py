@@ -7,7 +7,7 @@ from typing import Final
 
 from prefillwatch.relay.forwarding import forwarded_trailers
 from prefillwatch.relay.framing import ChunkedScanner, LengthScanner
-from prefillwatch.relay.http_head import Request
+from prefillwatch.relay.http_head import Header, Request
 
 #: Bytes are gathered in blocks, so that a client that sends them one by one costs no object for each.
 _BLOCK: Final = 96 * 1024
@@ -40,6 +40,11 @@ class RequestBody:
     def done(self) -> bool:
         return self._chunks.done
 
+    @property
+    def trailers(self) -> list[Header]:
+        """What followed a chunked body."""
+        return self._chunks.trailers if isinstance(self._chunks, ChunkedScanner) else []
+
     def feed(self, data: bytes) -> tuple[int, bytes]:
         """How many bytes belonged to the body, and their payload.
 
@@ -66,7 +71,7 @@ class RequestBody:
             yield b"%x\r\n" % len(block)
             yield block
             yield b"\r\n"
-        yield forwarded_trailers(self._chunks.trailers)
+        yield forwarded_trailers(self.trailers)
 
     def _keep(self, payload: bytes) -> None:
         if self._blocks and len(self._blocks[-1]) + len(payload) <= _BLOCK:

@@ -14,7 +14,7 @@ _MAX_BODY: Final = 4 * 2**20
 
 def rewritten(request: Request, body: RequestBody) -> bytes | None:
     """The body with usage asked for; None where nothing is to be added."""
-    if body.size > _MAX_BODY or request.header(b"content-encoding") or request.chunked:
+    if body.size > _MAX_BODY or request.header(b"content-encoding") or body.trailers:
         return None
     from prefillwatch.wire.inject import rewrite
 

@@ -31,7 +31,7 @@ DOSE_HEAD: Final = (
 
 def report(result: ProbeResult, before: sentences.Side | None = None) -> list[str]:
     """All that a reader of the terminal gets to see."""
-    lines = [title(result), subtitle(result), ""]
+    lines = [title(result), *_wrapped([subtitle(result)]), ""]
     doses = result.doses()
     if result.problem:
         lines += [*_wrapped([f"Not complete: {result.problem}. What was measured until then:"]), ""]

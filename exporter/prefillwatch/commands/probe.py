@@ -172,6 +172,7 @@ def _settings(options: dict[str, Any]) -> ProbeSettings:
         recovery_seconds=options["recovery"],
         answer_tokens=options["answer_tokens"],
         victim_tokens=options["victim_tokens"],
+        injection_seconds=options["injection_limit"],
         max_tokens=options["max_tokens"],
         max_seconds=options["max_time"],
         label=options["label"],

@@ -54,8 +54,9 @@ def with_streams(recovery: str) -> Callable[[C], C]:
     )
 
 
-#: Adds --max-tokens and --max-time.
+#: Adds --injection-limit, --max-tokens and --max-time.
 with_bounds = _options(
+    _duration("--injection-limit", "2m", "Long prompts without a first token by then are given up."),
     click.option(
         "--max-tokens",
         type=click.IntRange(1),

@@ -215,6 +215,7 @@ def _measurement(options: dict[str, Any]) -> Measurement:
         repeats=options["repeats"],
         warmup_seconds=options["warmup"],
         recovery_seconds=options["recovery"],
+        injection_seconds=options["injection_limit"],
         max_tokens=options["max_tokens"],
         max_seconds=options["max_time"],
     )

@@ -51,6 +51,7 @@ def against(server: OpenAIServer, *arguments: str, environment: dict[str, str] |
         (("--url", "http://x", "--warmup", "3"), "'3'"),
         (("--url", "http://x", "--max-tokens", "1000"), "more than --max-tokens 1,000 allows"),
         (("--url", "http://x", "--max-time", "5s"), "takes at least 8 s, more than --max-time 5 s allows"),
+        (("--url", "http://x", "--injection-limit", "0s"), "injection_seconds must be a time above 0"),
         (("--url", "http://x", "--header", "no colon"), "write 'NAME: VALUE'"),
         (("--url", "http://x", "--json", "/nowhere/x.json"), "/nowhere/x.json cannot be written; choose a file in a"),
     ],

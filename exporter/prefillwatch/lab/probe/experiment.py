@@ -246,7 +246,7 @@ class _Play:
         injected = self._run.injected
         if not any(answer.reads_ns for answer in injected):
             why = next((refusal(answer) for answer in injected if refusal(answer)), "")
-            why = why or f"none within {self._settings.injection_seconds:g} s"
+            why = why or f"none within {self._settings.injection_seconds:g} s, the --injection-limit"
             raise TargetError(f"no long prompt got a first token ({why})")
 
     async def _until(self, condition: Callable[[], bool], limit_s: float) -> None:

@@ -83,6 +83,16 @@ class Prompt:
         self.scene.at(at, end)
         return self
 
+    def answers_in_json(self, at: float) -> Prompt:
+        """The whole answer at once, without a word on its size."""
+
+        def answer(relay: Relay) -> None:
+            relay.response(at, self.stream, content_type="application/json")
+            relay.end(at + 1, self.stream)
+
+        self.scene.at(at, answer)
+        return self
+
     def client_leaves(self, at: float) -> Prompt:
         self.scene.at(at, lambda relay: relay.end(at, self.stream, Finish.CLIENT_CLOSED))
         return self

@@ -226,6 +226,17 @@ def test_requests_in_prefill_that_stand_still_tell_of_a_pause_without_any_page()
     assert scene.causes()[-1] == "engine_pause"
 
 
+def test_a_pause_while_json_answers_are_written_is_not_their_prompts() -> None:
+    """They show no token; but the steps since they came were too short for their prompts, so these are read."""
+    scene = Scene()
+    scene.victims(3, beat(20, 20_000, (4000, 900), (8000, 2500), (14_000, 1700)))
+    for name, sent in (("first", 3990), ("second", 12_000)):
+        request = scene.prompt(sent, 9000, name, stream=False)
+        request.answers_in_json(19_000)
+    scene.play()
+    assert scene.causes() == ["prefill", "unattributed", "unattributed"]
+
+
 def test_a_wedged_engine_shows_while_it_is_wedged() -> None:
     scene = Scene()
     scene.victims(4, beat(20, 5000), ends=False)

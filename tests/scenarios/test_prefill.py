@@ -278,9 +278,7 @@ def test_culprits_whose_clients_leave_in_the_middle_of_a_step() -> None:
 def test_a_json_answer_whose_prompt_takes_several_steps_of_a_server_nobody_knows() -> None:
     scene = Scene()
     scene.victims(1, beat(20, 9000, *slow(5000, 6500, 520)))
-    request = scene.prompt(4990, 3000, "document", stream=False)
-    scene.at(6700, lambda relay: relay.response(6700, request.stream, content_type="application/json"))
-    scene.at(6701, lambda relay: relay.end(6701, request.stream))
+    scene.prompt(4990, 3000, "document", stream=False).answers_in_json(6700)
     scene.play()
     assert scene.stalls() == {"prefill": 3}
     assert [each["request_id"] for each in scene.incident()["culprits"]] == ["document"]

@@ -66,7 +66,6 @@ class StepLog:
         longest = max(then - before for before, then in pairwise(moments))
         return longest, high - low
 
-
     def went_on(self, start_ns: int, end_ns: int, within_ns: int) -> bool:
         """Whether two steps between these moments ended so soon one after the other."""
         low, high = bisect_left(self._ends, start_ns), bisect_right(self._ends, end_ns)

@@ -148,6 +148,20 @@ def test_a_stream_that_ends_with_its_connection_is_stripped_too(
     assert relay.tap.end().finish is Finish.COMPLETE
 
 
+def test_a_stream_that_says_it_is_not_compressed_is_stripped_too(
+    relay: RunningRelay, upstream: ScriptedUpstream
+) -> None:
+    client = relay.connect()
+    client.send(post())
+    server = upstream.accept()
+    request_of(server)
+    head = STREAM_HEAD.replace(b"Transfer", b"Content-Encoding: Identity\r\nTransfer")
+    server.send(head + chunk(event(1)))
+    client.until(chunk(event(1)))
+    server.send(chunk(USAGE + DONE) + LAST_CHUNK)
+    assert client.until(LAST_CHUNK) == chunk(DONE) + LAST_CHUNK
+
+
 def test_a_truncated_stream_has_no_last_chunk(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
     client = relay.connect()
     client.send(post())

@@ -180,10 +180,17 @@ def test_what_is_no_event_stream_passes_at_once() -> None:
     assert stripper.feed(event(ONLY % USAGE)) == event(ONLY % USAGE)
 
 
-def test_an_event_too_long_to_hold_passes_and_so_does_the_rest() -> None:
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_an_event_too_long_to_hold_passes_and_the_next_one_is_looked_at_again(end: bytes, size: int) -> None:
     stripper = UsageStripper()
-    assert stripper.feed(b"data: " + b"x" * MAX_HELD_BYTES) == b"data: " + b"x" * MAX_HELD_BYTES
-    assert stripper.feed(event(ONLY % USAGE)) == event(ONLY % USAGE)
+    beginning = b"data: " + b"x" * MAX_HELD_BYTES
+    assert stripper.feed(beginning) == beginning
+    token, only = (event(text).replace(b"\n\n", end) for text in (TOKEN % ("Hi", USAGE), ONLY % USAGE))
+    rest = b"x" * 10 + end + token + only + b"data: [DONE]" + end
+    out = b"".join(stripper.feed(rest[start : start + size]) for start in range(0, len(rest), size))
+    plain = event(TOKEN % ("Hi", "")).replace(b"\n\n", end)
+    assert out + stripper.finish() == b"x" * 10 + end + plain + b"data: [DONE]" + end
 
 
 def test_byte_by_byte_is_linear_and_right() -> None:

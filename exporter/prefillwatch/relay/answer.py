@@ -47,7 +47,8 @@ class Answer:
         self.observed = observed and (self.is_stream or b"json" in content_type)
         self._observed_left = _MAX_OBSERVED_JSON
         self._scanner = _scanner(request, response)
-        strips = self.is_stream and response.status == 200 and not response.header(b"content-encoding")
+        is_readable = response.header(b"content-encoding").lower() in (b"", b"identity")
+        strips = self.is_stream and response.status == 200 and is_readable
         self.stripper = stripper if strips and not self._scanner.done else None
         self._passage = self._choose_passage(request, response)
         self.until_close = isinstance(self._scanner, CloseScanner)

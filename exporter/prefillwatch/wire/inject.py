@@ -9,7 +9,7 @@ import msgspec
 
 from prefillwatch.wire.routes import endpoint_of
 
-#: An event beyond this is passed on as it is, and so is everything after it.
+#: An event beyond this is passed on as it is.
 MAX_HELD_BYTES: Final = 256 * 1024
 
 _ASK: Final = b'"stream_options":{"include_usage":true,"continuous_usage_stats":true}'
@@ -51,6 +51,8 @@ def _replace_null(body: bytes) -> bytes | None:
 
 
 _EVENT_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+#: What an event's end can have in an earlier read.
+_LONGEST_END: Final = len(b"\r\n\r")
 _STREAM_STARTS: Final = (b"data:", b"event:", b"id:", b"retry:", b":", b"\n", b"\r", b"\xef\xbb\xbf")
 # `usage` as the last member of the document, with nothing but counts in it: what vLLM sends with nearly every chunk.
 _LAST_USAGE: Final = re.compile(
@@ -66,17 +68,20 @@ class UsageStripper:
     vLLM moves `system_fingerprint` from the last chunk with text to the one that is dropped; it is not put back.
     """
 
-    __slots__ = ("_has_cr", "_held", "_passing", "_searched")
+    __slots__ = ("_has_cr", "_held", "_long_end", "_passing", "_searched")
 
     def __init__(self) -> None:
         self._held = bytearray()
         self._searched = 0
         self._has_cr = False
         self._passing = False  # gave up: everything goes through
+        self._long_end: bytes | None = None  # the last bytes that were passed of an event too long to hold
 
     def feed(self, data: bytes) -> bytes:
         if self._passing:
             return data
+        if self._long_end is not None:
+            return self._pass_long_event(self._long_end, data)
         held = self._held
         if not held and data.startswith(b"data:") and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
             return strip_usage(data)
@@ -86,7 +91,10 @@ class UsageStripper:
         self._has_cr = self._has_cr or b"\r" in data
         out = self._complete_events()
         if len(held) > MAX_HELD_BYTES:
-            return out + self._give_up(b"")
+            out += bytes(held)
+            self._long_end = bytes(held[-_LONGEST_END:])
+            held.clear()
+            self._searched = 0
         return out
 
     def finish(self) -> bytes:
@@ -111,6 +119,15 @@ class UsageStripper:
             return found.end() if found is not None else 0
         end = self._held.find(b"\n\n", start)
         return end + 2 if end >= 0 else 0
+
+    def _pass_long_event(self, before: bytes, data: bytes) -> bytes:
+        found = _EVENT_END.search(before + data)
+        if found is None:
+            self._long_end = (before + data)[-_LONGEST_END:]
+            return data
+        self._long_end = None
+        end = found.end() - len(before)
+        return data[:end] + self.feed(data[end:])
 
     def _give_up(self, data: bytes) -> bytes:
         self._passing = True

@@ -78,7 +78,7 @@ def _deployed() -> Iterator[str]:
     deployment = next(yaml.safe_load_all((kubernetes / "example/vllm.yaml").read_text()))
     yield from _flags(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
     yield from _flags(step["value"] for step in yaml.safe_load((kubernetes / "sidecar/loopback.yaml").read_text()))
-    for page in (ROOT / "README.md", *(ROOT / "deploy").rglob("README.md")):
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").rglob("README.md")):
         yield from _started_in(page)
 
 

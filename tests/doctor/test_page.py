@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+from prefillwatch.doctor.histogram import Estimate
 from prefillwatch.doctor.page import OURS, PLUGIN_GAPS, Page
 from prefillwatch.engine.kinds import PageError
 
@@ -75,6 +77,15 @@ def test_a_bound_that_is_no_number_is_left_out() -> None:
     found = Page(text + b"vllm:num_requests_running 0\n").histogram("time_to_first_token_seconds")
     assert found is not None
     assert found.count == 2
+
+
+@pytest.mark.parametrize("value", ["1e308", "-1e308", "+Inf", "NaN"])
+def test_values_beyond_all_counts_are_left_out(value: str) -> None:
+    text = "".join(f'vllm:time_to_first_token_seconds_bucket{{le="{bound}"}} {value}\n' for bound in (0.1, 0.2))
+    page = Page(f'{text}vllm:time_to_first_token_seconds_bucket{{le="+Inf"}} 2\nvllm:num_requests_running 0\n'.encode())
+    found = page.histogram("time_to_first_token_seconds")
+    assert found is not None
+    assert (found.count, found.longest()) == (2, Estimate(0.0, 0.0, math.inf))
 
 
 def test_what_our_plugin_tells_is_found_on_the_servers_page() -> None:

@@ -24,6 +24,8 @@ _PARTS: Final = ("_bucket", "_count", "_sum")
 _PART_LABELS: Final = ("tp_rank", "pp_rank")
 #: The finder reads so many samples at most, and a page of a sidecar with many models has more.
 _LINES_AT_ONCE: Final = 2000
+#: No count, time or number of bytes is beyond it, and sums of such values cannot overflow.
+_LARGEST: Final = 1e18
 
 
 def _lines_of(spec: Spec) -> Iterator[str]:
@@ -58,7 +60,7 @@ class Page:
         self._samples: dict[str, list[tuple[Labels, float]]] = defaultdict(list)
         for piece in _pieces(text):
             for sample in _FINDER.find(piece):
-                if _is_first_part(sample) and math.isfinite(sample.value):
+                if _is_first_part(sample) and abs(sample.value) <= _LARGEST:  # not NaN
                     self._samples[f"{sample.namespace}:{sample.name}"].append((sample.labels, sample.value))
         self.namespace = OURS if self._samples.get(f"{OURS}:build_info") else self.engines.server
         if self.namespace not in (OURS, *SERVERS):

@@ -210,6 +210,8 @@ def test_interim_answers_pass_but_not_the_one_that_is_ours(relay: RunningRelay, 
         b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
         b"HTTP/1.1 200 OK\nContent-Length: 0\n\n",
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 5\r\n\r\n",
     ],
 )
 def test_an_answer_that_is_not_http_becomes_a_502(

@@ -290,7 +290,11 @@ class Exchange:
             self._upstream.acknowledge_late()
         self._told_response = told_response(response, observed=answer.observed, injected=answer.stripper is not None)
         self._tell(now, Kind.RESPONSE, self._told_response)
-        self._pass_on(rest, now, answer.head)
+        try:
+            self._pass_on(rest, now, answer.head)
+        except (HeadError, FramingError):
+            self._answer = None  # nothing of it has left, so the client can be told
+            raise
         self._shed(sending)
 
     def _shed(self, sending: Sending) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from prefillwatch import __version__
-from prefillwatch.errors import PrefillwatchError
+from prefillwatch.errors import ERROR_PREFIX, PrefillwatchError
 
 #: name: (where the command is, what it does)
 _COMMANDS: Final = {
@@ -63,7 +63,7 @@ class _LazyGroup(click.Group):
             return super().invoke(ctx)
         except PrefillwatchError as error:
             for line in str(error).splitlines():
-                click.echo(f"prefillwatch: error: {line}", err=True)
+                click.echo(f"{ERROR_PREFIX}{line}", err=True)
             ctx.exit(error.exit_code)
 
 

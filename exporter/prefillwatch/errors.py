@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 
+#: What every line of an error begins with on the terminal.
+ERROR_PREFIX = "prefillwatch: error: "
+
+
 class PrefillwatchError(Exception):
     """Base of our own errors. The message names what was wrong and what to do; it holds no secret."""
 

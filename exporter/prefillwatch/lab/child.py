@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING
 
-from prefillwatch.errors import StartError
+from prefillwatch.errors import ERROR_PREFIX, StartError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -76,7 +76,8 @@ class Child:
         """Raises StartError, with the last lines it wrote, if the process has ended."""
         assert self._process is not None
         if self._process.returncode is not None:
-            said = "\n".join(self._lines) or "it said nothing"
+            # Its errors become part of ours: once is enough to say whose they are.
+            said = "\n".join(line.removeprefix(ERROR_PREFIX) for line in self._lines) or "it said nothing"
             raise StartError(f"{self.name} ended with exit code {self._process.returncode}:\n{said}")
 
     async def ended(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 #: What every line of an error begins with on the terminal.
 ERROR_PREFIX = "prefillwatch: error: "
 

@@ -10,6 +10,7 @@ import pytest
 from prefillwatch.doctor.examine import Report, examine
 from prefillwatch.doctor.finding import Finding, Seen
 from prefillwatch.doctor.look import Look
+from prefillwatch.doctor.render import render
 
 LookAt = Callable[[str, str], Look]
 
@@ -172,3 +173,28 @@ def test_measurements_of_a_server_say_what_they_lack(look: LookAt) -> None:
     assert measured["throughput"].unknown == "at each concurrency"
     assert measured["gaps between tokens"].numbers["p99_at_least_seconds"] == 0.5
     assert measured["gaps between tokens"].numbers["p99_at_most_seconds"] == 0.75
+
+
+def test_our_plugin_in_a_real_vllm_tells_what_rode_in_the_steps(look: LookAt) -> None:
+    """Recorded of vLLM 0.32 on a CPU: four readers, and long prompts three at a time."""
+    report = examine(look("plugin", "server"))
+    assert seen(report) == {"streams_pause"}
+    pauses = report.findings[0]
+    assert pauses.words == (
+        "73 of 73 gaps with prompts in their engine step were above 100 ms. p99 gap by prompt tokens in the step: "
+        "no prompt 72 ms, 1-512 397 ms, 512-2k 4.7 s."
+    )
+    assert pauses.unknown == "which requests they were"
+    assert pauses.numbers["gaps_beside_512-2k"] == 57
+    measured = {each.name: each for each in report.measurements}
+    assert "2,100 gaps; p99 beside prompts ~4.6 s, without ~72 ms" in measured["gaps between tokens"].words
+    assert report.would_tell == "prefillwatch in front of it does (prefillwatch serve --upstream URL)"
+
+
+def test_the_plugin_is_advised_where_it_could_be(look: LookAt) -> None:
+    bare, told = examine(look("healthy", "server")), examine(look("plugin", "server"))
+    assert "plugin inside vLLM" in bare.would_tell
+    assert "plugin" not in told.would_tell
+    headlines = [next(render(report, "URL", lambda text, _: text, 200)) for report in (bare, told)]
+    assert "vLLM's own metrics, watched" in headlines[0]
+    assert "vLLM's own metrics, with our plugin in it, watched" in headlines[1]

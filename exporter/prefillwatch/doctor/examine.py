@@ -14,10 +14,8 @@ from prefillwatch.doctor.measurements import measure
 from prefillwatch.doctor.readers import read
 from prefillwatch.doctor.servers import SERVERS
 
-WOULD_TELL: Final = (
-    "prefillwatch in front of it does (prefillwatch serve --upstream URL); how gaps depend on prompt tokens in the "
-    "same engine step is also told by its plugin inside vLLM"
-)
+SIDECAR_TELLS: Final = "prefillwatch in front of it does (prefillwatch serve --upstream URL)"
+PLUGIN_TELLS: Final = "how gaps depend on prompt tokens in the same engine step is also told by its plugin inside vLLM"
 _SEEN_ORDER: Final = {Seen.YES: 0, Seen.UNKNOWN: 1, Seen.NO: 2}
 _SORT_ORDER: Final = {Sort.SYMPTOM: 0, Sort.FAULT: 1, Sort.NOTE: 2}
 
@@ -38,7 +36,10 @@ class Report:
     @property
     def would_tell(self) -> str:
         """What would tell that which cannot be known from here; empty where nothing would tell more."""
-        return "" if self.figures.is_sidecar else WOULD_TELL
+        if self.figures.is_sidecar:
+            return ""
+        could_have_plugin = self.figures.server == "vllm" and not self.figures.by_step
+        return f"{SIDECAR_TELLS}; {PLUGIN_TELLS}" if could_have_plugin else SIDECAR_TELLS
 
     @property
     def names_foreign_flags(self) -> bool:

@@ -48,7 +48,7 @@ def _headline(figures: Figures, url: str) -> str:
         behind = SERVERS[figures.engine].says if figures.engine in SERVERS else "a server of unknown kind"
         what = f"prefillwatch in front of {behind}"
     else:
-        what = f"{SERVERS[figures.server].says}'s own metrics"
+        what = f"{SERVERS[figures.server].says}'s own metrics{', with our plugin in it' if figures.by_step else ''}"
     watched = (
         "totals since its start" if figures.seconds is None else f"watched for {wording.duration(figures.seconds)}"
     )

@@ -102,6 +102,8 @@ def test_an_unknown_option_is_told_the_nearest() -> None:
         (("run",), "Missing argument '-- COMMAND"),
         (("sim", "--listen", "8000"), "--listen: '8000' is not an address to listen on"),
         (("sim", "--preset", "huge"), "'huge' is not one of"),
+        (("sim", "--num-gpu-blocks-override", "99999999999999"), "is not in the range 1<=x<=10000000"),
+        (("sim", "--num-gpu-blocks-override", "9"), "raise num_gpu_blocks_override or lower max_model_len"),
     ],
 )
 def test_bad_input_ends_with_code_2_and_one_clear_message(arguments: tuple[str, ...], message: str) -> None:

@@ -57,7 +57,7 @@ _PRESET_HELP = "; ".join(f"{preset.name}: {preset.help}" for preset in PRESETS.v
 )
 @click.option(
     "--num-gpu-blocks-override",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 10_000_000),  # each is an entry of a list
     metavar="N",
     help="Blocks of the KV cache. [default: the preset's]",
 )

@@ -37,7 +37,8 @@ class EngineConfig:
         if self.max_model_len > capacity:
             raise ValueError(
                 f"max_model_len ({self.max_model_len}) exceeds the KV cache of {capacity} tokens "
-                f"({self.num_gpu_blocks} blocks of {self.block_size}): raise num_gpu_blocks_override or lower max_model_len"
+                f"({self.num_gpu_blocks} blocks of {self.block_size}): "
+                "raise num_gpu_blocks_override or lower max_model_len"
             )
         if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
             raise ValueError(

@@ -83,5 +83,5 @@ def _content(root: Path, path: Path, runbook_base: str | None) -> bytes:
 )
 def assets(directory: Path, overwrite: bool, runbook_base: str | None) -> None:
     """Write grafana/, alerts/ and deploy/ to DIR."""
-    copies = copy_assets(directory, overwrite, runbook_base)
-    click.echo(f"wrote {len(copies)} files to {directory}: {', '.join(FOLDERS)}")
+    copy_assets(directory, overwrite, runbook_base)
+    click.echo(f"wrote {', '.join(f'{folder}/' for folder in FOLDERS)} to {directory}")

@@ -119,5 +119,6 @@ function showAdvice(advice) {
   const tokens = advice?.advised_max_batched_tokens;
   $('advised').hidden = !isNumber(tokens);
   say($('advised'), isNumber(tokens) ? `--max-num-batched-tokens ${tokens}` : '');
-  say($('advice-words'), advice ? `${advice.words}.` : 'no advice yet: no engine step with a prompt in it was seen.');
+  const words = advice?.words.replace(/^max_num_batched_tokens=\S+/, 'this');  // the line above has it, as a flag
+  say($('advice-words'), advice ? `${words}.` : 'no advice yet: no engine step with a prompt in it was seen.');
 }

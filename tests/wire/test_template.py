@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prefillwatch.wire import chat
 from prefillwatch.wire.answer import AnswerReader
 from prefillwatch.wire.facts import AnswerFacts
-from prefillwatch.wire.template import Constant, Counting, learn
+from prefillwatch.wire.template import NO_STRING, Constant, Counting, decode_string, learn, text_lengths
 
 
 def probe(block: bytes) -> AnswerFacts:
@@ -100,3 +102,40 @@ def test_the_probe_reads_the_long_way() -> None:
     chat.read_event(b"", USUAL[6:-2], facts)
     assert probe(USUAL).progress() == facts.progress()
     assert probe(USUAL).frame() == facts.frame()
+
+
+def length_alone(text: bytes) -> int:
+    try:
+        return len(decode_string(b'"' + text + b'"'))
+    except NO_STRING:
+        return 0
+
+
+PIECES = (
+    b"a",
+    b"",
+    b'"',
+    b"\\",
+    b",",
+    b"]",
+    b" ",
+    b"\\n",
+    b"\\u00fc",
+    "ü".encode(),
+    b"\xff",
+    b"\xc3",
+    b"\xbc",
+    b"\n",
+    b'","',
+)
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=4).map(b"".join), max_size=6))
+def test_texts_that_are_looked_at_together_come_out_as_each_alone(texts: list[bytes]) -> None:
+    assert text_lengths(texts) == [length_alone(text) for text in texts]
+
+
+def test_texts_that_complete_each_other_are_not_taken_for_texts() -> None:
+    assert text_lengths([b"a\\", b',"x']) == [0, 0]
+    assert text_lengths([b'a","b', b"c"]) == [0, 1]
+    assert text_lengths([b"a\\", b",", b"c\\", b","]) == [0, 1, 0, 1]

@@ -10,7 +10,7 @@ Pure: times come in as monotonic nanoseconds, facts go out to a `Sink`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, cast
 
@@ -77,6 +77,7 @@ class Ledger:
         #: For a read of a slot that is known: calling all three, with slot, time and events, notes it. The books of the
         #: request are the caller's to keep then.
         self.add_read = (slots.append, times.append, counts.append)
+        self._add_reads = (slots.extend, times.extend, counts.extend)
         self._ended: list[tuple[Request, int, str]] = []
         self._untold: dict[int, Request] = {}  # had a first token, but the size of the prompt is not sure yet
         self._decoding: dict[int, int] = {}
@@ -158,6 +159,13 @@ class Ledger:
         request.events += events
         request.chars += chars
         request.last_ns = time_ns
+
+    def single_tokens(self, slots: list[int], times_ns: Sequence[int]) -> None:
+        """Reads of slots that are known, each with one token event. As with `add_read`, the books are the caller's."""
+        add_slots, add_times, add_counts = self._add_reads
+        add_slots(slots)
+        add_times(times_ns)
+        add_counts([1] * len(slots))
 
     def returned(self, request: Request, slot: int, time_ns: int, events: int, chars: int, tokens: int = 0) -> None:
         """Before a read after a long silence, or one with a long text, is noted: what more is known of it."""

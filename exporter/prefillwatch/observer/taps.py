@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -17,14 +17,12 @@ from prefillwatch.analysis.ledger import LONG_TEXT, Ledger
 from prefillwatch.analysis.lifecycle import LifecycleError
 from prefillwatch.analysis.models import ModelNames
 from prefillwatch.observer.exchange import Exchange
+from prefillwatch.observer.usual import Record, UsualReads
 from prefillwatch.wire.tap import End, Finish, Kind, Packet, RelayStats, RequestHead, decode_payload
 
 #: More streams of one relay than this are not followed; they still pass through unharmed.
 MAX_EXCHANGES: Final = 65_536
 
-
-#: Time, stream, kind and payload.
-Record: TypeAlias = tuple[int, int, int, bytes]
 
 _DATA: Final = int(Kind.DATA)
 _DATA_PART: Final = int(Kind.DATA_PART)
@@ -45,6 +43,7 @@ class RelayTap:
     lag_sum: float = 0.0
     stats: RelayStats | None = None
     streams: dict[int, Exchange] = field(default_factory=dict)
+    usual: UsualReads = field(default_factory=UsualReads)
 
     def take_stats(self, stats: RelayStats) -> None:
         """Running totals of the present process; ours go on over restarts."""
@@ -87,7 +86,7 @@ class TapReader:
     def take(self, packet: Packet, now_ns: int) -> None:
         relay = self.relays.setdefault(packet.relay, RelayTap())
         self._follow(relay, packet, now_ns)
-        self._records(relay, packet)
+        self._packet(relay, packet)
 
     @property
     def exchanges(self) -> int:
@@ -101,14 +100,22 @@ class TapReader:
         elif packet.sequence != relay.sequence + 1:
             for exchange in list(relay.streams.values()):
                 self._guard(exchange.hole)
+            relay.usual.forget()
             self._ledger.hole_in_all(now_ns)
         relay.sequence = packet.sequence
         relay.dropped = relay.dropped_before + packet.dropped
 
     def _lose_streams(self, relay: RelayTap, now_ns: int) -> None:
         relay.lost_streams += len(relay.streams)
+        relay.usual.forget()
         for stream, exchange in list(relay.streams.items()):
             self._finish(relay, stream, exchange, now_ns, End(Finish.CUT, exchange.status, "relay_died"))
+
+    def _packet(self, relay: RelayTap, packet: Packet) -> None:
+        rest = relay.usual.take(packet, self._ledger)
+        self._records(relay, rest)
+        for stream in {record[1] for record in rest}:
+            relay.usual.expect(stream, relay.streams.get(stream))
 
     def _records(self, relay: RelayTap, records: Iterable[Record]) -> None:
         streams, shortest_stall_ns = relay.streams, self._ledger.shortest_stall_ns

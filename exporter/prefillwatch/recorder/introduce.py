@@ -14,7 +14,8 @@ import msgspec
 
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.observer.exchange import Exchange
-from prefillwatch.observer.taps import Record, RelayTap
+from prefillwatch.observer.taps import RelayTap
+from prefillwatch.observer.usual import Record
 from prefillwatch.recorder import facts
 from prefillwatch.recorder.chunks import ChunkBuilder, PacketHead
 from prefillwatch.recorder.facts import REQUEST_FACTS, ToldRead

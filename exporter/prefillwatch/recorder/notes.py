@@ -15,7 +15,8 @@ from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.lifecycle import State
 from prefillwatch.analysis.models import ModelNames
 from prefillwatch.observer.exchange import Exchange
-from prefillwatch.observer.taps import Record, RelayTap, TapReader
+from prefillwatch.observer.taps import RelayTap, TapReader
+from prefillwatch.observer.usual import Record
 from prefillwatch.recorder import facts
 from prefillwatch.recorder.chunks import ChunkBuilder, Kind, PacketHead
 from prefillwatch.recorder.facts import ANSWER_FACTS, ONE_EVENT, REQUEST_FACTS
@@ -71,6 +72,13 @@ class FactNotes(TapReader):
         super()._finish(relay, stream, exchange, time_ns, end)
         if self.notes is not None and exchange.reader is not None:
             self.notes.record(time_ns, stream, ANSWER_FACTS, facts.answer_facts(exchange.reader))
+
+    def _packet(self, relay: RelayTap, packet: Packet) -> None:
+        if self.notes is None:
+            super()._packet(relay, packet)
+        else:
+            relay.usual.forget()  # each record is to be seen
+            self._records(relay, packet)
 
     def _records(self, relay: RelayTap, records: Iterable[Record]) -> None:
         if self.notes is None:

@@ -62,6 +62,7 @@ class AnswerReader(AnswerFacts):
         "_idle",
         "_inflater",
         "_lessons",
+        "_newest",
         "_parser",
         "_read_document",
         "_read_event",
@@ -88,7 +89,8 @@ class AnswerReader(AnswerFacts):
         self._lessons = _MAX_LESSONS if templates else 0
         self._templates: list[Template] = []
         self._idle = False  # between events, so that a template may be tried
-        # The newest constant template of choice 0, spread out for the usual read: what stands around the JSON string.
+        # The newest constant template of choice 0; and spread out for the usual read, what stands around its string.
+        self._newest: Constant | None = None
         self._head = b"\n"  # no event starts like this
         self._tail = b""
         self._frame_length = -1
@@ -98,6 +100,14 @@ class AnswerReader(AnswerFacts):
     def events(self) -> int:
         """Token events so far, of all choices."""
         return self.token_events
+
+    @property
+    def usual(self) -> Constant | None:
+        """What the next read most likely is: this shape with other text, one token event of choice 0. None: unknown.
+
+        Whoever recognises such a read need not `feed` it; counting it in `token_events` is all.
+        """
+        return self._newest if self._idle else None
 
     @property
     def comments(self) -> int:
@@ -225,6 +235,7 @@ class AnswerReader(AnswerFacts):
         others = [other for other in self._templates if other.head != template.head]
         self._templates = [template, *others[: _MAX_TEMPLATES - 1]]
         if isinstance(template, Constant) and template.choice == 0 and self._inflater is None:
+            self._newest = template
             self._head, self._tail = template.head[:-1], template.tail[1:]  # the quotes are of the string
             self._frame_length = len(self._head) + len(self._tail)
             self._single_text = template.head_length + template.tail_length + 2

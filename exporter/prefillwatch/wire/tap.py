@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -247,11 +247,16 @@ class Packet:
         return int.from_bytes(self._body[_HEADER.size + 8 * (self.count - 1) :][:8], "little") if self.count else 0
 
     def __iter__(self) -> Iterator[tuple[int, int, int, bytes]]:
+        times, keys, payloads = self.columns()
+        streams = [key >> 8 for key in keys]
+        first = _HEADER.size + 8 * self.count
+        kinds = self._body[first : first + 8 * self.count : 8]  # the lowest byte of each key
+        return zip(times, streams, kinds, payloads, strict=True)
+
+    def columns(self) -> tuple[Sequence[int], Sequence[int], list[bytes]]:
+        """Times, keys (stream id << 8 | kind) and payloads."""
         data, count = self._body, self.count
         fixed = struct.unpack_from(f"<{count}Q{count}Q{count}I", data, _HEADER.size)
-        keys = _HEADER.size + 8 * count
-        streams = [key >> 8 for key in fixed[count : 2 * count]]
-        kinds = data[keys : keys + 8 * count : 8]  # the lowest byte of each key
         ends = itertools.accumulate(fixed[2 * count :], initial=_HEADER.size + count * _RECORD_BYTES)
         payloads = [data[start:end] for start, end in itertools.pairwise(ends)]
-        return zip(fixed[:count], streams, kinds, payloads, strict=True)
+        return fixed[:count], fixed[count : 2 * count], payloads

@@ -25,6 +25,7 @@ from prefillwatch.wire.facts import AnswerFacts
 Probe = Callable[[bytes], AnswerFacts]
 #: Decodes a JSON string, quotes included; raises on anything that is not exactly one.
 decode_string: Final = msgspec.json.Decoder(str).decode
+_decode_strings: Final = msgspec.json.Decoder(list[str]).decode
 #: What `decode_string` raises.
 NO_STRING: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
@@ -160,3 +161,27 @@ def _cut(data: bytes) -> list[tuple[bytes, bytes]]:
         name, start = match.group(1), match.end(2)
     pieces.append((name, data[start:]))
     return pieces
+
+
+def text_lengths(texts: list[bytes]) -> list[int]:
+    """Characters of each of these insides of JSON strings; 0 for one that is none, or has none.
+
+    Most often all are decoded at once. Without a quote inside any of them, they come out as so many strings only if
+    each of the quotes that are put around them ends the string that it was put there to end.
+    """
+    together = b'","'.join(texts)
+    if together.count(b'"') == 2 * (len(texts) - 1):
+        try:
+            decoded = _decode_strings(b'["' + together + b'"]')
+        except NO_STRING:
+            decoded = []
+        if len(decoded) == len(texts):
+            return list(map(len, decoded))
+    return list(map(_text_length, texts))
+
+
+def _text_length(text: bytes) -> int:
+    try:
+        return len(decode_string(b'"' + text + b'"'))
+    except NO_STRING:
+        return 0

@@ -8,6 +8,7 @@ lets vLLM find the entry point that is in our pyproject.toml.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import time
@@ -25,6 +26,10 @@ from tests.real.four_endpoints import PATHS, request
 from tests.real.record_workload import WORDS
 from tests.real.sidecar import Metrics, Sidecar
 
+from prefillwatch.commands.watching import Access, Watcher, address_of
+from prefillwatch.doctor.examine import Report, examine
+from prefillwatch.doctor.finding import Seen
+from prefillwatch.doctor.thresholds import FEWEST_BESIDE
 from prefillwatch.engine.plugin.histograms import prefill_bucket
 from prefillwatch.export.bounds import STEP_BUCKETS
 
@@ -175,6 +180,35 @@ def test_step_times_are_the_engines_own(engine: Engine) -> None:
 def test_no_series_of_creation_times(engine: Engine) -> None:
     names = {name for name, _ in Metrics.read(f"{engine.url}/metrics").samples}
     assert not [name for name in names if name.startswith("prefillwatch_") and name.endswith("_created")]
+
+
+def test_doctor_tells_the_gaps_of_steps_with_prompts_from_the_others(engine: Engine) -> None:
+    async def watch() -> Report:
+        enough, looked = asyncio.Event(), asyncio.Event()
+        watcher = Watcher(address_of(engine.url), Access())
+        watching = asyncio.create_task(watcher.watch(PATIENCE_S * 2, enough, lambda left: looked.set()))
+        await looked.wait()
+        readers = [asyncio.create_task(chat(engine.port, 12, 2000)) for _ in range(8)]
+        before = Metrics.read(f"{engine.url}/metrics")
+        for number in itertools.count():  # every step of a long prompt makes all readers wait
+            await chat(engine.port, 2000 + number, 4)
+            since = Metrics.read(f"{engine.url}/metrics").since(before)
+            if sum(by_tokens(since, f"{GAP}_count").values()) >= 2 * FEWEST_BESIDE:
+                break
+        enough.set()
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        return examine(await watching)
+
+    report = asyncio.run(asyncio.wait_for(watch(), 2 * PATIENCE_S))
+    pauses = next(each for each in report.findings if each.symptom == "streams_pause")
+    assert pauses.seen is Seen.YES
+    assert "with prompts in their engine step were above" in pauses.words
+    assert "p99 gap by prompt tokens in the step: no prompt " in pauses.words
+    assert pauses.numbers["gaps_beside_none"]
+    assert pauses.unknown == "which requests they were"
+    assert "plugin" not in report.would_tell
 
 
 # --- With a sidecar ---

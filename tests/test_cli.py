@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -56,6 +57,14 @@ def test_help_lists_every_command_and_needs_none_of_them() -> None:
         assert f"\n  {command} " in shown
     modules = set(shown.splitlines()[-1].split())
     assert modules.isdisjoint({"pydantic", "httpx", "numpy", "prefillwatch.supervisor"})
+
+
+def test_a_terminal_without_our_signs_shows_another() -> None:
+    argv = [sys.executable, "-m", "prefillwatch", "--help"]
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    shown = subprocess.run(argv, capture_output=True, encoding="latin-1", check=False, env=environment)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "Start 'vllm serve ?'" in shown.stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
 from alerts.rulebook.names import Names
 from alerts.rulebook.rule import (
     VALUE_AS_SECONDS,
@@ -23,6 +25,31 @@ def dominated_by(n: Names, cause: str) -> str:
         {n.stall_share}{{cause="{cause}"}} > {number(s.threshold("stall_share"))}
         and {n.cause_share}{{cause="{cause}"}} > {number(s.threshold("cause_share"))}
         and ignoring (cause) {n.decoding} > {number(s.threshold("min_decoding"))}
+    """)
+
+
+def held_back_by(n: Names, cause: str) -> str:
+    """As above, or readers stand still again and again and get all they missed in one go. Then hardly a second is lost
+    beyond the usual gaps of so many tokens, and stall seconds say nothing; but each such stall is a silence of a second
+    or longer, as shorter ones that bring all their tokens are no stalls."""
+    s = n.source
+    stalls, of_all = n.raw("stalls_total", cause=cause), n.metric("stalls_total")
+    return promql(f"""
+        (
+{indent(dominated_by(n, cause).rstrip(), " " * 10)}
+        )
+        or (
+          clamp_max(
+            {number(s.threshold("always_a_stall"))} * rate({stalls}[{n.window}])
+            / ignoring (cause) group_left ()
+            ({n.decoding} > 0),
+            1
+          ) > {number(s.threshold("stall_share"))}
+          and rate({stalls}[{n.window}])
+            > ignoring (cause) group_left ()
+            {number(s.threshold("cause_share"))} * sum without (cause) (rate({of_all}[{n.window}]))
+          and ignoring (cause) {n.decoding} > {number(s.threshold("min_decoding"))}
+        )
     """)
 
 
@@ -131,13 +158,14 @@ def _not_prefill(n: Names) -> list[Alert]:
         Alert(
             name=(name := f"NotPrefill{suffix}"),
             severity="warning",
-            expr=dominated_by(n, cause),
+            expr=held_back_by(n, cause) if cause == "frontend" else dominated_by(n, cause),
             hold=s.hold(name),
             keep=s.keep(name),
             summary=summary,
             description=(
-                f"Over {n.window}, readers of {label('model')} on {label(s.replica_label)} lost {VALUE_AS_SHARE} of "
-                f"their decoding time (limit {share(s.threshold('stall_share'))}) to {explanation}"
+                f"Over {n.window}, readers of {label('model')} on {label(s.replica_label)} stood still for "
+                f"{VALUE_AS_SHARE} of their decoding time (limit {share(s.threshold('stall_share'))}) because of "
+                f"{explanation}"
             ),
         )
         for suffix, (cause, summary, explanation) in _OTHER_CAUSES.items()

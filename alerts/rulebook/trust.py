@@ -7,7 +7,7 @@ from functools import partial
 from alerts.rulebook.names import Names
 from alerts.rulebook.rule import VALUE_AS_SHARE, Alert, label, number, promql, share
 from alerts.rulebook.source import Source
-from alerts.rulebook.stalls import dominated_by
+from alerts.rulebook.stalls import held_back_by
 
 
 def trust_alerts(source: Source) -> tuple[Alert, ...]:
@@ -123,11 +123,12 @@ def _measurement_unreliable(n: Names) -> list[Alert]:
             labels={"reason": "loop_lag"},
         ),
         alert(
-            expr=dominated_by(n, "buffering"),
+            expr=held_back_by(n, "buffering"),
             description=(
-                f"Over {n.window}, readers of {label('model')} on {label(s.replica_label)} lost {VALUE_AS_SHARE} of "
-                f"their decoding time (limit {share(s.threshold('stall_share'))}) because something between the engine "
-                f"and prefillwatch holds tokens back and releases them in bursts. Gaps seen here are not the engine's."
+                f"Over {n.window}, readers of {label('model')} on {label(s.replica_label)} stood still for "
+                f"{VALUE_AS_SHARE} of their decoding time (limit {share(s.threshold('stall_share'))}) because "
+                f"something between the engine and prefillwatch holds tokens back and releases them in bursts. Gaps "
+                f"seen here are not the engine's."
             ),
             labels={"reason": "buffering"},
         ),

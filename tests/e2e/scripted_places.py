@@ -20,7 +20,8 @@ from tests.scenarios.upstream import Upstream, metrics
 
 #: More than a test runs for.
 FOR_EVER = 1_000_000
-RELAY_STOPS_S = 0.3
+#: An idle relay looks at the clock once a second.
+RELAY_STOPS_S = 1.5
 
 
 @dataclass
@@ -41,10 +42,10 @@ def scripted() -> Iterator[Scripted]:
 
 @contextlib.contextmanager
 def late_and_bunched(place: Scripted) -> Iterator[None]:
-    """The engine goes on while its API server hands nothing on, briefly and for longer in turn: bunches of one size
-    would be those of a buffer."""
-    seconds = itertools.cycle((0.4, 1.8))
-    with streams(place.sidecar.url, 2), repeatedly(2.5, lambda: place.upstream.hold(next(seconds))):
+    """The engine goes on while its API server hands nothing on, for one second or for three: bunches of one size would
+    be those of a buffer, and shorter ones that bring all their tokens are no stalls."""
+    seconds = itertools.cycle((1.2, 3.2))
+    with streams(place.sidecar.url, 2), repeatedly(4.5, lambda: place.upstream.hold(next(seconds))):
         yield
 
 
@@ -81,7 +82,7 @@ def mute(place: Scripted) -> Iterator[None]:
 
 @contextlib.contextmanager
 def starved(sidecar: Sidecar) -> Iterator[None]:
-    """The relay gets no core for a third of the time."""
+    """The relay gets no core for three quarters of the time."""
     (relay,) = sidecar.pids("relay")
 
     def stop() -> None:
@@ -89,7 +90,7 @@ def starved(sidecar: Sidecar) -> Iterator[None]:
         time.sleep(RELAY_STOPS_S)
         os.kill(relay, signal.SIGCONT)
 
-    with repeatedly(2 * RELAY_STOPS_S, stop):
+    with repeatedly(RELAY_STOPS_S / 3, stop):
         yield
 
 

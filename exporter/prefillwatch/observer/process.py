@@ -53,9 +53,11 @@ from prefillwatch.observer.told_steps import ToldSteps
 from prefillwatch.observer_settings import READY_LINE, Control, ObserverSettings, Restarts, decode_control
 from prefillwatch.wire.tap import MAX_PACKET_BYTES, End, Finish
 
-#: How often the taps are read and what they told is worked through. Reading more often would show nothing sooner, and
-#: each waking costs as much as a hundred tokens.
-BEAT_S: Final = 0.1
+#: How often the taps are read and what they told is worked through. Whoever asks gets what is there by then, so more
+#: often would show nothing sooner; and each time costs as much as some hundred tokens.
+BEAT_S: Final = 0.2
+#: The same while somebody looks at the live page, where things are to move smoothly.
+WATCHED_BEAT_S: Final = 0.1
 #: Packets of one relay taken in a row, so that the admin server gets its turn when a backlog is worked off.
 _PACKETS_IN_A_ROW: Final = 32
 _GPU_INTERVAL_S: Final = 5.0
@@ -306,7 +308,7 @@ class Observer:
 
     async def _beat_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(WATCHED_BEAT_S if self.viewers else BEAT_S)
             more = self.read_taps()
             while more:
                 await asyncio.sleep(0)  # the admin server gets its turn

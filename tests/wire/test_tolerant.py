@@ -44,6 +44,15 @@ def test_a_misfit_deep_inside_does_no_harm(depth: int) -> None:
     assert found.inner[0].name == "a"
 
 
+def test_a_document_of_misfits_without_end_is_gone_through_in_part() -> None:
+    found = DECODER.decode(b'{"name":"a","many":[' + b'{"text":5},{"text":"b"},' * 20_000 + b'{}],"raw":1}')
+    assert found.name == "a"
+    assert found.many is not None
+    assert found.many[:2] == [Inner(), Inner("b")]
+    assert 5_000 < len(found.many) <= 10_000
+    assert bytes(found.raw) == b""
+
+
 @pytest.mark.parametrize("data", [b"[]", b"1", b"null", b'"x"', b"[{}]", b"NaN"])
 def test_other_json_is_an_empty_struct(data: bytes) -> None:
     assert DECODER.decode(data).name == ""

@@ -14,6 +14,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 _MISSING: Final = object()
 #: Values inside each other; what is looked for lies less deep, and every level of a misfit is converted once more.
 _MAX_DEPTH: Final = 16
+#: Values of a document that are looked at one by one, which takes some 10 µs each.
+_MAX_SALVAGED: Final = 10_000
 
 
 class UnreadableError(Exception):
@@ -42,7 +44,7 @@ class TolerantDecoder(Generic[S]):
 
     def salvage(self, value: Any) -> S:
         """What fits `kind` in an already decoded document."""
-        salvaged = _salvage(value, self._kind)
+        salvaged = _Salvage().value(value, self._kind)
         return self._kind() if salvaged is _MISSING else typing.cast("S", salvaged)
 
 
@@ -68,32 +70,43 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _salvage(value: Any, kind: Any, depth: int = 0) -> Any:
-    if depth > _MAX_DEPTH:
+class _Salvage:
+    """Goes through one document. What lies too deep or comes too late in it is missing."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _MAX_SALVAGED
+
+    def value(self, value: Any, kind: Any, depth: int = 0) -> Any:
+        if depth > _MAX_DEPTH or self._left <= 0:
+            return _MISSING
+        self._left -= 1
+        if kind is msgspec.Raw:
+            return msgspec.Raw(msgspec.json.encode(value))
+        try:
+            return msgspec.convert(value, kind)
+        except (msgspec.ValidationError, RecursionError):
+            pass
+        for option in _options(kind):
+            if isinstance(value, dict) and isinstance(option, type) and issubclass(option, msgspec.Struct):
+                return self._struct(value, option, depth + 1)
+            if isinstance(value, list) and typing.get_origin(option) is list:
+                return self._items(value, typing.get_args(option)[0], depth + 1)
         return _MISSING
-    if kind is msgspec.Raw:
-        return msgspec.Raw(msgspec.json.encode(value))
-    try:
-        return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, RecursionError):
-        pass
-    for option in _options(kind):
-        if isinstance(value, dict) and isinstance(option, type) and issubclass(option, msgspec.Struct):
-            return _salvage_struct(value, option, depth + 1)
-        if isinstance(value, list) and typing.get_origin(option) is list:
-            items = (_salvage(item, typing.get_args(option)[0], depth + 1) for item in value)
-            return [item for item in items if item is not _MISSING]
-    return _MISSING
 
+    def _items(self, values: list[Any], kind: Any, depth: int) -> list[Any]:
+        items = (self.value(item, kind, depth) for item in values[: self._left])
+        return [item for item in items if item is not _MISSING]
 
-def _salvage_struct(value: dict[str, Any], kind: type[msgspec.Struct], depth: int) -> msgspec.Struct:
-    fields = {}
-    for field in msgspec.structs.fields(kind):
-        if field.encode_name in value:
-            salvaged = _salvage(value[field.encode_name], field.type, depth)
-            if salvaged is not _MISSING:
-                fields[field.name] = salvaged
-    return kind(**fields)
+    def _struct(self, value: dict[str, Any], kind: type[msgspec.Struct], depth: int) -> msgspec.Struct:
+        fields = {}
+        for field in msgspec.structs.fields(kind):
+            if field.encode_name in value:
+                salvaged = self.value(value[field.encode_name], field.type, depth)
+                if salvaged is not _MISSING:
+                    fields[field.name] = salvaged
+        return kind(**fields)
 
 
 def _options(kind: Any) -> tuple[Any, ...]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 from prefillwatch.supervision.children import Children
 
@@ -36,3 +38,24 @@ def test_a_signal_ends_it_and_is_told() -> None:
         return code
 
     assert asyncio.run(play()) == -signal.SIGTERM
+
+
+def adopts_orphans() -> bool:
+    """Whether what a shell leaves running becomes our child when the shell has ended."""
+    shell = subprocess.run(["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"], capture_output=True, check=True)
+    left = int(shell.stdout)
+    ours = f"\nPPid:\t{os.getpid()}\n" in Path(f"/proc/{left}/status").read_text()
+    os.kill(left, signal.SIGKILL)
+    if ours:
+        os.waitpid(left, 0)
+    return ours
+
+
+def test_orphans_are_ours_to_collect_until_it_is_closed() -> None:
+    async def play() -> tuple[bool, bool]:
+        children = Children()
+        while_open = adopts_orphans()
+        children.close()
+        return while_open, adopts_orphans()
+
+    assert asyncio.run(play()) == (True, False)

@@ -63,7 +63,7 @@ class Children:
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
         # Orphans come to us instead of to process 1: in a container that is we anyway, elsewhere it may be slow to
         # collect them, and until then their group would seem to be running.
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # undone by `close`: nobody collects them afterwards
 
     def start(
         self,
@@ -99,6 +99,7 @@ class Children:
         for child in self._children.values():
             child.signal_group(signal.SIGKILL)
         self._loop.remove_signal_handler(signal.SIGCHLD)
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
     def _reap(self) -> None:
         """Collect every ended process that is ours to collect: those we started, and the orphans that they left."""

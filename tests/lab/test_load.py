@@ -68,6 +68,11 @@ class TestBounds:
         assert report.requests == 9
         assert report.failures == []
 
+    def test_the_last_request_is_not_hung_up_on_before_the_time(self) -> None:
+        slow = Kind("slow", (20, 60), (100, 100), per_second=100.0)
+        report = load((slow,), victims=0, max_requests=2, duration_seconds=30)
+        assert [answer.complete for answer in report.answers["slow"]] == [True, True]
+
     def test_time_and_everything_is_hung_up_on_then(self) -> None:
         began = time.monotonic()
         endless = Kind("endless", (20, 60), (8000, 8000), per_second=50.0)

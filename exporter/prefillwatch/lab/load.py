@@ -105,8 +105,8 @@ class _Load:
         others = [self._arrivals(kind) for kind in self._settings.kinds if kind.per_second > 0]
         sources = [asyncio.ensure_future(source) for source in (*victims, *others)]
         try:
-            if sources:
-                await asyncio.wait(sources, timeout=self._settings.duration_seconds)
+            await self._wait_for(sources)
+            await self._wait_for(self._tasks)  # all requests that there may be are sent before the time is up
         finally:
             await _cancel([*sources, *self._tasks])
         for source in sources:

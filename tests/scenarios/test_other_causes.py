@@ -226,6 +226,36 @@ def test_requests_in_prefill_that_stand_still_tell_of_a_pause_without_any_page()
     assert scene.causes()[-1] == "engine_pause"
 
 
+def test_a_pause_is_not_excused_twice_by_the_length_of_a_prompt() -> None:
+    """A token of a prompt twice as long may cost twice as much, or the law be off by a factor of two; not both."""
+    scene = Scene()
+    steps = beat(20, 20_000, *((2000 + 1000 * number, 440.0) for number in range(6)), (10_000, 2600))
+    scene.victims(4, steps)
+    for number in range(6):
+        first = next(at for at in steps if at > 2100 + 1000 * number) + 3
+        scene.prompt(1990 + 1000 * number, 1400).answers([first]).ends(first + 1)
+    first = next(at for at in steps if at > 10_020) + 3
+    scene.prompt(9970, 2800, "twice as long").answers([first]).ends(first + 1)
+    scene.play()
+    assert scene.causes()[-1] == "unattributed"
+
+
+def test_short_prompts_do_not_tell_what_a_long_one_may_cost() -> None:
+    """Their first tokens came with no delay worth the name; a long prompt is another matter."""
+    scene = Scene()
+    steps = beat(20, 20_000, *((2000 + 500 * number, 32.0) for number in range(12)), (10_000, 1600))
+    scene.victims(2, steps)
+    for number in range(12):
+        first = next(at for at in steps if at > 2030 + 500 * number) + 3
+        scene.prompt(1990 + 500 * number, 400).answers([first]).ends(first + 1)
+    first = next(at for at in steps if at > 10_020) + 3
+    scene.prompt(9970, 4000, "long").answers([first]).ends(first + 1)
+    scene.play()
+    incident = scene.incident()
+    assert incident["cause"] == "prefill"
+    assert incident["evidence"]["prefill_possible_seconds"] is None
+
+
 def test_a_pause_while_json_answers_are_written_is_not_their_prompts() -> None:
     """They show no token; but the steps since they came were too short for their prompts, so these are read."""
     scene = Scene()

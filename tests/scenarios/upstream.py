@@ -109,6 +109,8 @@ class Upstream:
                 writer.write(HEAD % b"application/json" + (MODELS if path == "/v1/models" else b"{}"))
             await writer.drain()
         writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
     async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
         writer.write(HEAD % b"text/event-stream")

@@ -39,6 +39,10 @@ class _Ring:
         self._next += len(values)
         self._median = None
 
+    def newest(self, most: int) -> list[float]:
+        kept = min(self._next, most, self.KEPT)
+        return self._values[(self._next - kept + np.arange(kept)) % self.KEPT].tolist()
+
     def median(self) -> float | None:
         if self._median is None and self._next >= self.ENOUGH:
             self._median = lower_median(self._values[: self._next])
@@ -106,6 +110,15 @@ class Baselines:
     def of_model(self, model: int) -> float | None:
         ring = self._models.get(model)
         return ring.median() if ring is not None else None
+
+    def newest(self, model: int, most: int) -> list[float]:
+        """The last samples of a model's baseline, in order."""
+        ring = self._models.get(model)
+        return ring.newest(most) if ring is not None else []
+
+    def recall(self, model: int, gaps: list[float]) -> None:
+        """Go on with samples of a model's baseline that were taken elsewhere."""
+        self._models.setdefault(model, _Ring()).add(np.array(gaps))
 
     def forget_model(self, model: int) -> None:
         self._models.pop(model, None)

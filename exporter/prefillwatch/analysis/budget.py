@@ -148,12 +148,12 @@ def misplaced_time(beats: Sequence[Beat], plausible_ns: float) -> float:
 class Learner:
     """Learns budget and cost from the last busy times."""
 
-    __slots__ = ("_dirty", "_engine", "_new_steps", "_policies", "_refine_at", "_runs", "_seen", "_steps")
+    __slots__ = ("_dirty", "_engine", "_new_steps", "_policies", "_recalled", "_refine_at", "_runs", "_seen", "_steps")
 
     def __init__(self) -> None:
         self._runs: deque[Run] = deque(maxlen=RUNS)
         self._steps: deque[Beat] = deque(maxlen=STEPS)
-        self._engine = Engine()
+        self._engine = self._recalled = Engine()
         self._dirty = False
         self._policies: list[Policy] = list(COARSE)
         self._refine_at = 0
@@ -171,6 +171,15 @@ class Learner:
     def engine_of_last_run(self) -> Engine:
         """The same, with no greater cost than the last busy time had time for."""
         return replace(self.engine, cost=self._runs[-1].cost) if self._runs else self.engine
+
+    def recall(self, engine: Engine) -> None:
+        """What another learned about this engine counts until enough was seen here."""
+        self._engine = self._recalled = engine
+        self._dirty = True
+
+    @property
+    def _relies_on_others(self) -> bool:
+        return self._recalled.cost.known and len(self._runs) < ENOUGH_RUNS
 
     def resized(self) -> None:
         """The size of a prompt was corrected."""
@@ -201,6 +210,8 @@ class Learner:
 
     def _cost(self) -> StepCost:
         """From what is known for sure, or from all there is as long as that is little."""
+        if self._relies_on_others:
+            return self._recalled.cost
         runs = [run for run in self._runs if run.whole]
         sure = [run for run in runs if all(prompt.sure for prompt, _ in run.prompts)]
         steps = [beat for beat in self._steps if beat.told or all(prompt.was_right for prompt, _ in beat.riders)]
@@ -211,6 +222,8 @@ class Learner:
         return fit([*(run.busy() for run in (sure if enough else runs)), *singles])
 
     def _learn(self) -> Engine:
+        if self._relies_on_others:
+            return self._recalled
         weighted = self._weighted()
         if not weighted:
             return Engine(cost=self._cost())

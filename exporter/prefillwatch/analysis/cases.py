@@ -147,12 +147,13 @@ class CaseWorker:
         largest = max(request.prompt_tokens for request in tokens)
         if not stall.cost.known:
             return math.inf if whole > self._smallest else 0.0
+        if largest > self._smallest >= stall.largest_before:
+            return math.inf  # short prompts tell nothing about a long one
         expected_ns = sum(most_ns(stall.cost, request, each) for request, each in tokens.items())
-        if whole > self._smallest and stall.largest_before:
-            # A token costs the more the longer its prompt, at worst in proportion.
-            expected_ns *= max(1.0, largest / stall.largest_before)
         alike_ns = self.step_costs.per_token_ns(largest, stall.started_ns, stall.ended_ns or NEVER)
-        return SLACK * max(expected_ns, alike_ns * sum(tokens.values()))
+        # A token costs the more the longer its prompt, at worst in proportion; short prompts do not show it.
+        dearer = largest / max(stall.largest_before, self._smallest)
+        return max(SLACK, dearer) * max(expected_ns, alike_ns * sum(tokens.values()))
 
     def _members(self, stall: Stall) -> dict[Request, int]:
         """Whose prompts were in service, and how many tokens of each."""

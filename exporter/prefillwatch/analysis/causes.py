@@ -22,6 +22,7 @@ from prefillwatch.analysis.request import Request
 from prefillwatch.analysis.settings import WaitRule
 from prefillwatch.analysis.sink import Sink
 from prefillwatch.analysis.stalls import StallWatch
+from prefillwatch.analysis.stepcosts import StepCosts
 from prefillwatch.analysis.verdict import MOST, judge
 from prefillwatch.analysis.waits import WaitWatch
 from prefillwatch.analysis.witness import Witness
@@ -61,6 +62,10 @@ class Causes:
         self._waits = WaitWatch(wait_rule, self.witness, self.incidents, self._worker.step_costs, buckets.edges[0])
         self._ended: list[Stall] = []  # not measured yet
         self._pending: list[Stall] = []
+
+    @property
+    def step_costs(self) -> StepCosts:
+        return self._worker.step_costs
 
     def facts(self, facts: list[StepFacts]) -> None:
         """Steps that became final."""

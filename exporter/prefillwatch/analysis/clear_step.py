@@ -49,6 +49,11 @@ class ClearStep:
             self._since = 0
             self._cached.clear()
 
+    def samples(self) -> list[tuple[int, int, bool]]:
+        """(duration, streams, waiting) of all steps kept, as `observe` would take them; of streams about as many."""
+        clear = [(each, (1 << level) - 1, False) for level, kept in self._clear.items() for each in kept]
+        return clear + [(each, 0, True) for each in self._mixed]
+
     def expect_ns(self, streams: int = 0) -> int:
         """Duration of a clear step with so many streams; 0 while nothing is known."""
         return self._known(streams)[0]

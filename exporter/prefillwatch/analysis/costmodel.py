@@ -59,6 +59,10 @@ class StepModel:
             self._quiet.add(prefill_tokens[~mixed], seconds[~mixed])
         self._dirty = True
 
+    def newest(self, most: int) -> list[tuple[int, float]]:
+        """(prefill tokens, seconds) of the last steps, those without a prompt first."""
+        return [*self._quiet.pairs(most), *self._mixed.pairs(most)]
+
     def law(self) -> StepLaw | None:
         """What is learned by now; None while there is too little, or where steps do not grow with their tokens."""
         if self._dirty:
@@ -122,3 +126,8 @@ class _Ring:
     def newest(self, most: int) -> tuple[FloatArray, FloatArray]:
         places = (self._count - 1 - np.arange(min(len(self), most))) % _KEPT
         return self._tokens[places], self._seconds[places]
+
+    def pairs(self, most: int) -> list[tuple[int, float]]:
+        """The newest, in order."""
+        tokens, seconds = self.newest(most)
+        return [(int(each), its) for each, its in zip(tokens[::-1], seconds[::-1].tolist(), strict=True)]

@@ -267,6 +267,14 @@ class GapBook:
         """Seconds per token of an undisturbed stream of the model; None while less than three gaps are known."""
         return self._baselines.of_model(model)
 
+    def baseline_samples(self, model: int, most: int) -> list[float]:
+        """The last gaps that the model's baseline is made from, seconds per token."""
+        return self._baselines.newest(model, most)
+
+    def recall_baseline(self, model: int, gaps: list[float]) -> None:
+        """Go on with such gaps that were seen elsewhere."""
+        self._baselines.recall(model, gaps)
+
     def forget_model(self, model: int) -> None:
         """Drop the model's baseline, before its number goes to another model."""
         self._baselines.forget_model(model)

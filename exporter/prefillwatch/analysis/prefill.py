@@ -198,6 +198,10 @@ class PrefillTimeline:
         """Step budget and cost per uncached prompt token, as learned so far."""
         return self._learner.engine
 
+    def recall(self, engine: Engine) -> None:
+        """What another learned about this engine counts until enough was seen here."""
+        self._learner.recall(engine)
+
     def waiting_now(self) -> list[tuple[Hashable, int]]:
         """Requests without a first token and the sizes of their prompts, oldest first."""
         return [(prompt.rid, prompt.tokens) for prompt in self._room.waiting.values()]

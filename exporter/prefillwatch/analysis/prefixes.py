@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from itertools import islice
 from typing import Final
 
 #: Digests kept: with one per 256 characters these are the beginnings of about 16 million characters.
@@ -44,6 +45,11 @@ class PrefixMemory:
             self._seen.move_to_end((model, digest))
         while len(self._seen) > self._kept:
             self._seen.popitem(last=False)
+
+    def newest(self, model: Hashable, most: int) -> list[int]:
+        """The digests of this model used last, in order."""
+        found = (digest for its, digest in reversed(self._seen) if its == model)
+        return list(islice(found, most))[::-1]
 
     def told(self, model: Hashable, expected_tokens: int, cached_tokens: int) -> None:
         """Usage told the cached tokens of a prompt of which so many were expected to be cached."""

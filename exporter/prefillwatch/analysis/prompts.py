@@ -109,6 +109,13 @@ class _RatioBook:
         self._next += 1
         self._fit = None
 
+    def samples(self) -> list[tuple[int, int]]:
+        kept = min(self._next, self.KEPT)
+        places = (self._next - kept + np.arange(kept)) % self.KEPT
+        return [
+            (int(chars), int(tokens)) for chars, tokens in zip(self._chars[places], self._tokens[places], strict=True)
+        ]
+
     def fit(self) -> tuple[float, float]:
         """(characters per token, tokens of overhead per request)."""
         if self._fit is None:
@@ -173,6 +180,11 @@ class TokenRatio:
     def learned(self, model: Hashable) -> bool:
         """Whether any request of the model told its size, so that estimates are more than the assumption."""
         return model in self._books
+
+    def samples(self, model: Hashable) -> list[tuple[int, int]]:
+        """(characters, tokens) that `learn` was told of lately, in order."""
+        book = self._books.get(model)
+        return book.samples() if book is not None else []
 
     def forget(self, model: Hashable) -> None:
         """Drop what was learned about a model that is gone."""

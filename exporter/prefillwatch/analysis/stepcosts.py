@@ -34,6 +34,13 @@ class StepCosts:
         self._count += 1
         self.largest = max(self.largest, largest)
 
+    def newest(self, most: int) -> list[tuple[int, int, float]]:
+        """(end, largest prompt, excess per token) of the last steps, in order."""
+        kept = min(self._count, most, _KEPT)
+        places = (self._count - kept + np.arange(kept)) % _KEPT
+        columns = (self._end_ns[places], self._largest[places], self._per_token[places])
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
     def typical_ns(self) -> float:
         """Median excess per token of all kept steps; 0 while there are too few."""
         kept = min(self._count, _KEPT)

@@ -11,6 +11,7 @@ What the rules rest on:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -106,6 +107,10 @@ class Case:
     def preempted(self) -> bool:
         return self.preemptions > 0 or (self.kv_usage is not None and self.kv_usage >= FULL)
 
+    @property
+    def _is_bounded(self) -> bool:
+        return self.cost_known and math.isfinite(self.prefill_possible)
+
     def evidence(self) -> Evidence:
         """Everything that speaks for or against something, ready for JSON."""
         known: Evidence = {
@@ -115,7 +120,7 @@ class Case:
             "tokens_withheld": round(self.withheld, 1),
             "tokens_caught_up": round(max(self.caught_up, self.by_text), 1),
             "prefill_tokens_in_service": self.prefill_tokens,
-            "prefill_possible_seconds": round(self.prefill_possible, 4) if self.cost_known else None,
+            "prefill_possible_seconds": round(self.prefill_possible, 4) if self._is_bounded else None,
             "prefill_cost_known": self.cost_known,
             "prefill_guessed": self.prefill_guessed,
             "engine_gauges_known": self.gauges_known,

@@ -11,7 +11,7 @@ from script import DONE, Observed, Relay, chunk, stream_tokens, usage
 
 from prefillwatch.analysis.settings import AnalysisSettings, Slo
 from prefillwatch.export import table
-from prefillwatch.wire.tap import Finish, Kind
+from prefillwatch.wire.tap import Finish, Kind, ResponseHead, encode_payload
 
 
 @pytest.fixture
@@ -230,6 +230,33 @@ def test_outcomes(observed: Observed, relay: Relay, finish: Finish, status: int,
     if data:
         relay.data(60, stream, data)
     relay.end(70, stream, finish, status)
+    relay.flush()
+    observed.advance(500)
+    assert observed.values(table.REQUESTS) == {("m", "chat_completions", outcome): 1}
+
+
+SSE, JSON = "text/event-stream", "application/json"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "encoding", "data", "outcome"),
+    [
+        (JSON, "", b'{"choices":[{"message":{"content":"hi"}}]}', "ok"),  # a server without usage
+        (JSON, "", b'{"choices":[{"message":{"content":""}}],"usage":{"completion_tokens":0}}', "empty"),
+        (JSON, "", b'{"choices":[{"message":{"content":"the end of it is not', "ok"),
+        (SSE, "compress", b"bytes", "ok"),
+        (SSE, "gzip", chunk() + DONE, "ok"),
+        ("audio/wav", "", b"RIFF", "ok"),
+        ("", "", chunk() + DONE, "ok"),
+    ],
+)
+def test_only_an_answer_that_would_have_shown_its_tokens_is_empty(
+    observed: Observed, relay: Relay, content_type: str, encoding: str, data: bytes, outcome: str
+) -> None:
+    stream = relay.request(0)
+    relay.add(50, stream, Kind.RESPONSE, encode_payload(ResponseHead(200, content_type, encoding)))
+    relay.data(60, stream, data)
+    relay.end(70, stream)
     relay.flush()
     observed.advance(500)
     assert observed.values(table.REQUESTS) == {("m", "chat_completions", outcome): 1}

@@ -114,6 +114,19 @@ def test_an_observer_that_came_late_counts_what_it_sees_but_no_ttft() -> None:
     assert observed.values(table.DECODING_STREAMS) == {("m",): 1}
 
 
+def test_an_answer_whose_tokens_came_before_the_observer_is_not_empty() -> None:
+    observed = Observed()
+    relay = Relay(observed)
+    relay.add(0, 1, Kind.REQUEST, encode_payload(RequestHead("POST", CHAT, resumed=True, received_ns=ns(0))))
+    relay.add(0, 1, Kind.RESPONSE, encode_payload(ResponseHead(200, "text/event-stream")))
+    relay.data(10, 1, DONE)
+    relay.end(20, 1)
+    relay.flush()
+    observed.advance(500)
+    assert list(observed.values(table.REQUESTS).values()) == [1]
+    assert next(iter(observed.values(table.REQUESTS)))[2] == "ok"
+
+
 def test_a_stream_told_again_is_not_taken_twice() -> None:
     observed = Observed()
     relay = Relay(observed)

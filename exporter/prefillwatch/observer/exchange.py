@@ -192,9 +192,13 @@ class Exchange:
             error, terminal = reader.error, reader.finished
             tokens = max(tokens, reader.completion_tokens or 0)
             self._take_usage(reader)
-        due = request.generating and self.facts.max_tokens != 0
+        due = request.generating and self.facts.max_tokens != 0 and self._would_have_seen_tokens()
         result = outcome(end.finish, end.status or self.status, due, tokens, error, terminal)
         self._ledger.ended(request, time_ns, result)
+
+    def _would_have_seen_tokens(self) -> bool:
+        """What cannot be told from an answer is not held against it."""
+        return self.reader is not None and self.reader.shows_text and not self.head.resumed
 
     def _take_usage(self, reader: AnswerReader) -> None:
         request = self.request

@@ -63,6 +63,7 @@ class ToldAnswer(msgspec.Struct, frozen=True, array_like=True):
     error: str | None  # a short code
     finished: bool
     unparsed: dict[str, int]
+    shows_text: bool = True  # see AnswerReader
 
 
 #: The payload of a DATA record: the characters of one event, or the whole.
@@ -138,6 +139,7 @@ def answer_facts(reader: AnswerReader) -> bytes:
         reader.error,
         reader.finished,
         reader.unparsed,
+        reader.shows_text,
     )
     return _encoder.encode(told)
 
@@ -145,10 +147,15 @@ def answer_facts(reader: AnswerReader) -> bytes:
 class ToldReader(AnswerReader):
     """Reads what `read_facts` and `answer_facts` wrote, in the place of a reader of answers."""
 
-    __slots__ = ()
+    __slots__ = ("_shows_text",)
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(endpoint, "")
+        self._shows_text = True
+
+    @property
+    def shows_text(self) -> bool:
+        return self._shows_text
 
     def feed(self, data: bytes) -> int:
         told = _reads.decode(data)
@@ -166,6 +173,7 @@ class ToldReader(AnswerReader):
         told = _answers.decode(data)
         self.add_usage(told.prompt_tokens, told.completion_tokens, told.cached_tokens)
         self.error, self.finished, self._unparsed = told.error, told.finished, told.unparsed
+        self._shows_text = told.shows_text
 
     def finish(self) -> None:
         """All was told by `at_end`."""

@@ -114,6 +114,11 @@ class AnswerReader(AnswerFacts):
         return self._parser.comments
 
     @property
+    def shows_text(self) -> bool:
+        """Whether an answer with text would have shown it: as events, all of them read, or in a document by usage."""
+        return self.complete and (self._read_event is not None or self.completion_tokens is not None)
+
+    @property
     def unparsed(self) -> dict[str, int]:
         """What could not be read, by reason: `too_long`, `json`, `utf8`, `encoding`, `hole`."""
         given_up = self._parser.given_up
@@ -147,6 +152,7 @@ class AnswerReader(AnswerFacts):
                 self._read_document(document, self)
             except UnreadableError as error:
                 self._count(error.reason)
+                self.complete = False
         elif self._read_event is not None:
             self._finish_events(self._read_event)
 

@@ -29,6 +29,8 @@ ROOT = Path(__file__).parent.parent.parent
 PATIENCE_S = 30.0
 #: Debian's suites with the oldest release that has what the rules use, and with the newest there is.
 OLDEST, NEWEST = "bookworm", "sid"
+#: After so long Prometheus tells Alertmanager of an alert again, with the description of that moment.
+RESEND_S = 60.0
 _INTERVALS = re.compile(r".*_(interval|timeout|wait)$")
 
 
@@ -120,7 +122,7 @@ class Stack:
         self.config = self._prometheus_config(targets, manager, scale)
         self.manager_config = self._manager_config(scale)
         try:
-            self._start(manager, server)
+            self._start(manager, server, scale)
         except BaseException:
             self.close()
             raise
@@ -140,7 +142,7 @@ class Stack:
         config = scaled(yaml.safe_load(text.replace("127.0.0.1:9095", self.webhook.address)), scale)
         return _write(self.folder / "alertmanager.yml", config)
 
-    def _start(self, manager: int, server: int) -> None:
+    def _start(self, manager: int, server: int, scale: float) -> None:
         self._launch(
             "prometheus-alertmanager",
             f"--config.file={self.manager_config}",
@@ -155,6 +157,7 @@ class Stack:
             f"--web.listen-address=127.0.0.1:{server}",
             f"--web.external-url={self.prometheus}",
             f"--web.user-assets={ROOT / 'alerts'}",
+            f"--rules.alert.resend-delay={format_duration(RESEND_S * scale)}",
         )
         wait_until(lambda: _ready(f"{self.manager}/-/ready") and _ready(f"{self.prometheus}/-/ready"), self.log)
 

@@ -20,8 +20,7 @@ from tests.scenarios.upstream import Upstream, metrics
 
 #: More than a test runs for.
 FOR_EVER = 1_000_000
-#: An idle relay looks at the clock once a second.
-RELAY_STOPS_S = 1.5
+RELAY_STOPS_S = 0.3
 
 
 @dataclass
@@ -81,16 +80,16 @@ def mute(place: Scripted) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def starved(sidecar: Sidecar) -> Iterator[None]:
-    """The relay gets no core for three quarters of the time."""
-    (relay,) = sidecar.pids("relay")
+def starved(place: Scripted) -> Iterator[None]:
+    """The relay gets no core for a third of the time, while it has tokens to hand on."""
+    (relay,) = place.sidecar.pids("relay")
 
     def stop() -> None:
         os.kill(relay, signal.SIGSTOP)
         time.sleep(RELAY_STOPS_S)
         os.kill(relay, signal.SIGCONT)
 
-    with repeatedly(RELAY_STOPS_S / 3, stop):
+    with streams(place.sidecar.url, 1), repeatedly(2 * RELAY_STOPS_S, stop):
         yield
 
 

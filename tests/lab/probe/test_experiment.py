@@ -135,8 +135,15 @@ def test_a_victim_whose_answer_ends_asks_again() -> None:
 
 def test_a_victim_stops_when_its_tokens_are_used_up() -> None:
     async def scenario(server: OpenAIServer) -> None:
-        settings = dataclasses.replace(QUICK, prompt_tokens=(100,), victim_tokens=512)
-        result = await run_probe(await reach(server.url), settings)
+        stop, later = asyncio.Event(), []
+
+        def on_progress(progress: Progress) -> None:
+            later.extend([progress] if progress.text == "768 tokens streamed" else [])
+            if len(later) > 1:  # told again: no victim asked anew
+                stop.set()
+
+        settings = dataclasses.replace(QUICK, prompt_tokens=(100,), victim_tokens=512, warmup_seconds=30)
+        result = await run_probe(await reach(server.url), settings, on_progress, stop=stop)
         for answers in result.runs[0].victims:
             assert [answer.completion_tokens for answer in answers] == [256]
 

@@ -135,7 +135,8 @@ def test_a_victim_whose_answer_ends_asks_again() -> None:
 
 def test_a_victim_stops_when_its_tokens_are_used_up() -> None:
     async def scenario(server: OpenAIServer) -> None:
-        stop, later = asyncio.Event(), []
+        stop = asyncio.Event()
+        later: list[Progress] = []
 
         def on_progress(progress: Progress) -> None:
             later.extend([progress] if progress.text == "768 tokens streamed" else [])

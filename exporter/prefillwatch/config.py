@@ -136,6 +136,12 @@ class Settings(BaseModel):
         4.0, description="a gap below this many times the stream's usual gap is no stall either"
     )
     stall_always: Annotated[float, duration(0.001)] = Field(1.0, description="a gap as long as this always is a stall")
+    wait_min: Annotated[float, duration(0.001)] = Field(
+        2.0, description="a first token that comes sooner is never late"
+    )
+    wait_factor: Annotated[float, factor(1.0)] = Field(
+        4.0, description="one within this many times of what its prompt should take is not late either"
+    )
     slo_ttft: Annotated[float, duration(0.001)] = Field(2.0, description="promised time to first token")
     slo_tpot: Annotated[float, duration(0.001)] = Field(
         0.1, description="promised time per output token, mean of a request"

@@ -42,6 +42,8 @@ OTHER_VALUES: dict[str, dict[str, Any]] = {
     "stall_min_gap": {"stall_min_gap": "70ms"},
     "stall_factor": {"stall_factor": "7"},
     "stall_always": {"stall_always": "7s"},
+    "wait_min": {"wait_min": "7s"},
+    "wait_factor": {"wait_factor": "7"},
     "slo_ttft": {"slo_ttft": "7s"},
     "slo_tpot": {"slo_tpot": "7s"},
     "slo_itl": {"slo_itl": "7s"},

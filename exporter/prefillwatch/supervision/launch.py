@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from pydantic import SecretStr
 
-from prefillwatch.analysis.settings import AnalysisSettings, Slo, StallRule
+from prefillwatch.analysis.settings import AnalysisSettings, Slo, StallRule, WaitRule
 from prefillwatch.config import Settings
 from prefillwatch.observer_settings import FlightSettings, ObserverSettings, RecordSettings, encode
 from prefillwatch.relay.settings import RelaySettings
@@ -115,6 +115,7 @@ def analysis_settings(settings: Settings) -> AnalysisSettings:
         prompt_edges=settings.prompt_buckets,
         windows_s=settings.windows,
         stall=StallRule(settings.stall_min_gap, settings.stall_factor, settings.stall_always),
+        wait=WaitRule(settings.wait_min, settings.wait_factor),
         slo=Slo(settings.slo_ttft, settings.slo_tpot, settings.slo_itl),
         max_models=settings.max_models,
     )

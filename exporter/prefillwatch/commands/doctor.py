@@ -25,7 +25,7 @@ LONGEST_WATCH_S: Final = 3600.0
 _WIDEST: Final = 120
 
 
-class _Read(click.ParamType[Any]):
+class _Read(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
     """An option whose text is read by a function that raises ValueError."""
 
     def __init__(self, kind: Kind) -> None:

@@ -86,7 +86,7 @@ def create_app(view: AdminView, credentials: Credentials = ANYBODY) -> Starlette
             Route("/", admin.page),
             Route("/page/{name}", admin.page_file),
         ],
-        middleware=[Middleware(_SecurityHeaders), Middleware(Authorization, credentials)],
+        middleware=[Middleware(_SecurityHeaders), Middleware(Authorization, credentials=credentials)],
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
     )
     app.router.redirect_slashes = False

@@ -174,6 +174,19 @@ def test_every_stream_slow_while_the_others_are_read() -> None:
     assert (incident["cause"], incident["victims"], incident["culprit_count"]) == ("prefill", 8, 3)
 
 
+def test_streams_that_hand_over_every_eighth_token_stall_one_after_another() -> None:
+    """Others read while one is silent, as always: it is not left out of the batch."""
+    scene = Scene()
+    steps = beat(20, 24_000, *slow(8000, 11_500, 600))
+    for number in range(4):
+        scene.prompt(10 + number, 16).answers(steps[2 * number :: 8], text=" word" * 8).ends(24_100)
+    scene.prompt(7900, 12_000, "long").answers([next(at for at in steps if at > 11_500) + 3]).ends(11_900)
+    scene.play()
+    incident = scene.incident()
+    assert (incident["cause"], incident["victims"]) == ("prefill", 4)
+    assert [each["request_id"] for each in incident["culprits"]] == ["long"]
+
+
 def test_a_server_without_metrics() -> None:
     scene = Scene()
     scene.victims(1, beat(50, 12_000, (4000, 2800)))

@@ -92,6 +92,7 @@ class CaseWorker:
             blocked=min(each.request.blocked_within(each.started_ns, end_ns) for each in stalls) / NS,
             common_silence=stall.common_ns / NS,
             other_steps=stall.ticks,
+            usual_steps=stall.baseline_ns / (self._timeline.clear.expect_ns(stall.decoding) or NEVER),
             several_engines=self._several_engines(),
             withheld=withheld,
             caught_up=caught_up,

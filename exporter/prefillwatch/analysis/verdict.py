@@ -58,6 +58,7 @@ class Case:
     # The other streams
     common_silence: float = 0.0  # longest time in the gap in which no stream got a token
     other_steps: int = 0  # steps of the engine seen inside the gap
+    usual_steps: float = 1.0  # steps from one read of this stream to the next, where it does not read in each
     several_engines: bool = False  # streams of another engine may go on
     # What came after
     withheld: float = 0.0  # tokens that were due in the gap
@@ -80,7 +81,7 @@ class Case:
 
     @property
     def left_out(self) -> bool:
-        few = self.other_steps < FEW_TICKS
+        few = self.other_steps < FEW_TICKS * max(1.0, self.usual_steps)
         return not few and self.common_silence < MOST * self.gap
 
     @property

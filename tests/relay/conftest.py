@@ -7,12 +7,8 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from tests.relay.peers import ScriptedUpstream
 from tests.relay.running import RelayProcess, RunningRelay
-
-settings.register_profile("no deadline", deadline=None)  # a busy machine is no fault of the code
-settings.load_profile("no deadline")
 
 
 @pytest.fixture

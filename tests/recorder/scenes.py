@@ -65,6 +65,50 @@ def freeze(live: Live, since_ms: int = 4000) -> None:
     live.advance(times[-1] + 13_000)
 
 
+def taught(live: Live, tokens: int, took_ms: float, teacher: str = "teacher") -> None:
+    """Prompts teach that a token costs 0.2 ms; then some peace; then one of so many tokens, for which four streams
+    stand still for so long."""
+    relay, step_ms = live.relay, 20.0
+    streams = [relay.request(10 + i, {"messages": [{"role": "user", "content": "short"}]}) for i in range(4)]
+    for stream in streams:
+        relay.response(90, stream)
+    at = 100.0
+
+    def step(after_ms: float) -> float:
+        nonlocal at
+        at += after_ms
+        for i, stream in enumerate(streams):
+            relay.data(at + i * 0.2, stream, chunk())
+        relay.flush()
+        live.advance(at + 5)
+        return at
+
+    def prompt(name: str, tokens: int, took_ms: float) -> None:
+        text = f"{name} " * (4 * tokens // (len(name) + 1))
+        lump = relay.request(at + 6, {"messages": [{"role": "user", "content": text}]}, request_id=name)
+        step(step_ms)
+        done = step(took_ms)
+        relay.response(done + 1, lump)
+        relay.data(done + 1.5, lump, chunk())
+        relay.data(done + 2, lump, usage(tokens, 1) + DONE)
+        relay.end(done + 2.5, lump)
+
+    for number in range(8):
+        for _ in range(15):
+            step(step_ms)
+        teaching = 1000 + 500 * (number % 4)
+        prompt(f"{teacher}-{number}", teaching, step_ms + 0.2 * teaching)
+    for _ in range(750):
+        step(step_ms)
+    prompt("suspect", tokens, took_ms)
+    for _ in range(50):
+        step(step_ms)
+    for stream in streams:
+        relay.end(at + 1, stream)
+    relay.flush()
+    live.advance(at + 2_500)
+
+
 def simulated(live: Live) -> None:
     """Three prompts of 6,000 tokens among six readers, on a simulated engine in virtual time."""
     victims = [Arrival(i * 3 * MS, SimRequest(f"victim-{i}", prompt_tokens=20, max_tokens=120)) for i in range(6)]

@@ -99,7 +99,7 @@ class TestBadFiles:
             (b"", "is empty: nothing was recorded to it"),
             (b"hello", "is no recording of prefillwatch"),
             (b"PFWREC\n\x01\x00\x02\x00\x00\x00{}", "is no recording of prefillwatch"),
-            (MAGIC + b"\x09\x00\x02\x00\x00\x00{}", "version 9 of the format, and this is for version 1"),
+            (MAGIC + b"\x09\x00\x02\x00\x00\x00{}", "version 9 of the format, and this knows versions up to 2"),
             (MAGIC + b"\x01\x00\x02\x00\x00\x00{}", "is damaged at byte 14 of 16, in its header"),
             (MAGIC + b"\x01\x00\xff\xff\xff\xff{", "is damaged at byte 14"),
         ],

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.observer.script import ns
-from tests.recorder.scenes import SECRET, every_shape, freeze
+from tests.recorder.scenes import SECRET, every_shape, freeze, taught
 from tests.recorder.stage import Live, incidents, played, unpacked
 
 from prefillwatch.analysis.incidents import Incident
@@ -65,6 +65,26 @@ class TestFile:
         assert [named(each) for each in incidents(again)] == [named(incident)]
         assert incident["cause"] == "prefill"
         assert path.name.endswith("-freeze-prefill.pfw")
+
+    @pytest.mark.parametrize(
+        ("tokens", "took_ms", "cause"),
+        [
+            pytest.param(1500, 320.0, "prefill", id="what such a prompt takes here"),
+            pytest.param(450, 110.0, "prefill", id="a small one, but dear tokens"),
+            pytest.param(700, 1800.0, "engine_pause", id="ten times what it takes"),
+        ],
+    )
+    def test_the_verdict_is_that_of_one_who_knows_the_server(
+        self, tokens: int, took_ms: float, cause: str, tmp_path: Path
+    ) -> None:
+        live = Live(tmp_path, record=False, flight=settings(tmp_path, 10.0))
+        taught(live, tokens, took_ms)
+        live.observer._folder.wait()
+        path = asyncio.run(live.observer.write_flight_now()).file
+        live.close()
+        last = incidents(live.observer)[0]
+        assert (last["cause"], last["victims"]) == (cause, 4)
+        assert [named(each) for each in incidents(played(Path(path)))] == [named(last)]
 
     def test_it_holds_no_more_than_its_window(self, tmp_path: Path) -> None:
         live = Live(tmp_path, record=False, flight=settings(tmp_path, 10.0))

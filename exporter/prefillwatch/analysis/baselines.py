@@ -41,7 +41,7 @@ class _Ring:
 
     def newest(self, most: int) -> list[float]:
         kept = min(self._next, most, self.KEPT)
-        return self._values[(self._next - kept + np.arange(kept)) % self.KEPT].tolist()
+        return [float(each) for each in self._values[(self._next - kept + np.arange(kept)) % self.KEPT]]
 
     def median(self) -> float | None:
         if self._median is None and self._next >= self.ENOUGH:

@@ -112,9 +112,8 @@ class _RatioBook:
     def samples(self) -> list[tuple[int, int]]:
         kept = min(self._next, self.KEPT)
         places = (self._next - kept + np.arange(kept)) % self.KEPT
-        return [
-            (int(chars), int(tokens)) for chars, tokens in zip(self._chars[places], self._tokens[places], strict=True)
-        ]
+        chars, tokens = self._chars[places].astype(int), self._tokens[places].astype(int)
+        return list(zip(chars.tolist(), tokens.tolist(), strict=True))
 
     def fit(self) -> tuple[float, float]:
         """(characters per token, tokens of overhead per request)."""

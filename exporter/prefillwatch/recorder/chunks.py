@@ -49,6 +49,7 @@ class Kind(enum.IntEnum):
     LINK = 11  # of the plugin
     BEGIN = 12  # a segment of a flight recording begins: those that follow introduce what is going on already
     BEGUN = 13  # and here it goes on
+    LEARNED = 14  # before the segment, see `learned`
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from prefillwatch.engine.nvml import GpuMemory
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.observer_settings import Restarts
 from prefillwatch.recorder.chunks import Kind
+from prefillwatch.recorder.learned import Learned
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
@@ -46,6 +47,7 @@ _TYPES: Final[dict[int, Any]] = {
     Kind.GPUS: dict[str, GpuMemory],
     Kind.CONTROL: Control,
     Kind.LINK: Link,
+    Kind.LEARNED: Learned,
 }
 _encoder = msgspec.msgpack.Encoder()
 _decoders = {kind: msgspec.msgpack.Decoder(type_) for kind, type_ in _TYPES.items()}

@@ -25,7 +25,8 @@ from prefillwatch.errors import PrefillwatchError
 from prefillwatch.recorder.chunks import ChunkError, Entry, read_chunk
 
 MAGIC: Final = b"PFWREC\r\n"
-VERSION: Final = 1
+VERSION: Final = 2  # since then a flight recording tells what was learned before it
+_READABLE: Final = (1, VERSION)
 
 _VERSION: Final = struct.Struct("<H")
 _LENGTH: Final = struct.Struct("<I")
@@ -122,9 +123,9 @@ class RecordingFile:
         if start[: len(MAGIC)] != MAGIC or len(start) < len(MAGIC) + _VERSION.size + _LENGTH.size:
             raise RecordingError(f"{self.path} is no recording of prefillwatch; give a file that 'record' wrote")
         (version,) = _VERSION.unpack_from(start, len(MAGIC))
-        if version != VERSION:
+        if version not in _READABLE:
             raise RecordingError(
-                f"{self.path} has version {version} of the format, and this is for version {VERSION}; "
+                f"{self.path} has version {version} of the format, and this knows versions up to {VERSION}; "
                 "play it with the release of prefillwatch that wrote it"
             )
         (length,) = _LENGTH.unpack_from(start, len(MAGIC) + _VERSION.size)

@@ -23,6 +23,7 @@ from prefillwatch.recorder.chunks import ChunkBuilder, Kind
 from prefillwatch.recorder.file import Header, frame, opening
 from prefillwatch.recorder.flight import FlightFolder, FlightTrigger
 from prefillwatch.recorder.introduce import introduce
+from prefillwatch.recorder.learned import learned
 from prefillwatch.recorder.notes import FactNotes, TextNotes
 from prefillwatch.recorder.ring import Ring
 from prefillwatch.recorder.sink import FileSink
@@ -164,6 +165,7 @@ class RecordingObserver(Observer):
         notes.entry(Kind.BEGIN, now_ns)
         for kind, payload in self._state.items():
             notes.entry(kind, now_ns, payload)
+        notes.entry(Kind.LEARNED, now_ns, entries.encode(learned(self.ledger, self.names)))
         introduce(notes, now_ns, self.taps.relays, self.ledger)
         notes.entry(Kind.BEGUN, now_ns)
 

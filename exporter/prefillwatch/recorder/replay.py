@@ -18,6 +18,7 @@ from prefillwatch.observer_settings import Control, ObserverSettings
 from prefillwatch.recorder import entries
 from prefillwatch.recorder.chunks import Entry, FactPacket, Kind
 from prefillwatch.recorder.file import Header, RecordingError
+from prefillwatch.recorder.learned import recall
 from prefillwatch.recorder.told import ToldTaps
 from prefillwatch.recorder.totals import GapTotals, TotallingPublisher
 
@@ -109,6 +110,7 @@ class ReplayObserver(Observer):
             Kind.GPUS: self._play_gpus,
             Kind.CONTROL: self._play_control,
             Kind.LINK: self._play_link,
+            Kind.LEARNED: lambda told: recall(told, self.ledger, self.names),
         }
 
     @property

@@ -1,0 +1,80 @@
+"""What the observer has learned about a server, so that verdicts on the last minutes alone are those it came to.
+
+Figures only: what steps and tokens took, how long texts are in tokens, keyed digests of how prompts begin. Without them
+a flight recording would be judged by somebody who sees this server for the first time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from prefillwatch.analysis.ledger import Ledger
+from prefillwatch.analysis.models import ModelNames
+from prefillwatch.analysis.packing import Engine
+
+_MOST_STEP_COSTS: Final = 256
+_MOST_STEPS: Final = 128
+_MOST_GAPS: Final = 64
+_MOST_DIGESTS: Final = 2048
+
+
+class LearnedOfModel(msgspec.Struct, frozen=True, array_like=True):
+    """Each in order of time."""
+
+    gaps: list[float]  # clear ones, seconds per token
+    prompts: list[tuple[int, int]]  # characters, tokens
+    prefixes: list[int]
+    steps: list[tuple[int, float]]  # prefill tokens, seconds
+
+
+class Learned(msgspec.Struct, frozen=True, array_like=True):
+    engine: Engine
+    clear_steps: list[tuple[int, int, bool]]  # nanoseconds, streams, whether somebody waited
+    step_costs: list[tuple[int, int, float]]  # end, largest prompt, nanoseconds per token
+    models: dict[str, LearnedOfModel]
+
+
+def learned(ledger: Ledger, names: ModelNames) -> Learned:
+    """By now."""
+    return Learned(
+        ledger.timeline.engine,
+        ledger.timeline.clear.samples(),
+        ledger.causes.step_costs.newest(_MOST_STEP_COSTS),
+        {names.labels[number]: _of_model(ledger, number) for number in ledger.models},
+    )
+
+
+def _of_model(ledger: Ledger, number: int) -> LearnedOfModel:
+    return LearnedOfModel(
+        ledger.book.baseline_samples(number, _MOST_GAPS),
+        ledger.ratio.samples(number),
+        ledger.prefixes.newest(number, _MOST_DIGESTS),
+        ledger.models[number].steps.newest(_MOST_STEPS),
+    )
+
+
+def recall(learned: Learned, ledger: Ledger, names: ModelNames) -> None:
+    """Into a ledger that has seen nothing yet."""
+    ledger.timeline.recall(learned.engine)
+    for duration_ns, streams, waiting in learned.clear_steps:
+        ledger.timeline.clear.observe(duration_ns, streams, waiting=waiting)
+    for end_ns, largest, per_token_ns in learned.step_costs:
+        ledger.causes.step_costs.add(end_ns, 1, largest, round(per_token_ns))
+    for label, of_model in learned.models.items():
+        admitted = names.admit(label)
+        names.release(admitted)
+        if admitted == label:
+            _recall_model(of_model, ledger, names.number(label))
+
+
+def _recall_model(learned: LearnedOfModel, ledger: Ledger, number: int) -> None:
+    ledger.book.recall_baseline(number, learned.gaps)
+    for chars, tokens in learned.prompts:
+        ledger.ratio.learn(number, chars, tokens)
+    ledger.prefixes.remember(number, tuple(learned.prefixes))
+    if learned.steps:
+        prefill_tokens, seconds = np.array(learned.steps, np.float64).T
+        ledger.books(number).steps.add(prefill_tokens.astype(np.int64), seconds)

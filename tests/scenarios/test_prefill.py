@@ -264,6 +264,20 @@ def test_a_json_answer_may_be_the_culprit() -> None:
     assert [each["request_id"] for each in incident["culprits"]] == ["document"]
 
 
+def test_a_picture_whose_size_nobody_tells_may_have_taken_the_time() -> None:
+    scene = Scene()
+    steps = beat(20, 20_000, *((2000 + 1000 * number, 320.0) for number in range(6)), (10_000, 900))
+    scene.victims(4, steps)
+    for number in range(6):
+        first = next(at for at in steps if at > 2100 + 1000 * number) + 3
+        scene.prompt(1970 + 1000 * number, 1000).answers([first]).ends(first + 1)
+    picture = scene.prompt(9970, 60, "picture", media=True)
+    picture.answers([next(at for at in steps if at > 10_020) + 3]).client_leaves(18_000)
+    scene.play()
+    assert scene.causes()[-1] == "prefill"
+    assert [each["request_id"] for each in scene.incidents()[-1]["culprits"]] == ["picture"]
+
+
 def test_a_culprit_whose_client_left() -> None:
     scene = Scene()
     scene.victims(4, beat(20, 15_000, (5000, 900)))

@@ -31,6 +31,8 @@ _TOGETHER_NS: Final = 60 * MS
 _STALE_NS: Final = 5 * NS
 #: Two steps that end so many usual gaps apart have no prompt between them.
 _QUICK: Final = 1.5
+#: What the images of a request may add to its text, until usage tells: a picture as large as models take them.
+_UNSEEN_TOKENS: Final = 16_384
 _AFTERMATH: Final = (50 * MS, 300 * MS)
 
 
@@ -144,13 +146,15 @@ class CaseWorker:
         """How long these prompts can have kept the engine busy, generously."""
         if not tokens:
             return 0.0
-        whole = sum(request.uncached_tokens for request in tokens)
+        unseen = _UNSEEN_TOKENS * sum(not request.size_known for request in tokens)
+        whole = sum(request.uncached_tokens for request in tokens) + unseen
         largest = max(request.prompt_tokens for request in tokens)
         if not stall.cost.known:
             return math.inf if whole > self._smallest else 0.0
         if largest > self._smallest >= stall.largest_before:
             return math.inf  # short prompts tell nothing about a long one
         expected_ns = sum(most_ns(stall.cost, request, each) for request, each in tokens.items())
+        expected_ns += stall.cost.expect_ns(unseen)
         alike_ns = self.step_costs.per_token_ns(largest, stall.started_ns, stall.ended_ns or NEVER)
         # A token costs the more the longer its prompt, at worst in proportion; short prompts do not show it.
         dearer = largest / max(stall.largest_before, self._smallest)
@@ -191,6 +195,8 @@ class CaseWorker:
         for request in self._witness.requests.in_flight_over(start_ns):
             if not request.streaming or not request.waited_until(end_ns - _SPREAD_NS):
                 continue  # an answer that is not streamed does not show how far it is
+            if not request.size_known:
+                continue
             if stall.cost.known:
                 short = SLACK * most_ns(stall.cost, request, request.uncached_tokens) < gap_ns / 2
             else:

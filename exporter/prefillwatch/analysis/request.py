@@ -60,6 +60,11 @@ class Request:
         return max(self.prompt_tokens - (self.cached_tokens or self.likely_cached), 0)
 
     @property
+    def size_known(self) -> bool:
+        """Whether the size of the prompt is more than a lower bound: a text tells it, an image does not."""
+        return self.prompt_exact or self.text_only
+
+    @property
     def tokens(self) -> int:
         """Generated tokens as well as they are known: by usage, else one per token event."""
         return self.events if self.generated is None else self.generated

@@ -204,7 +204,7 @@ function drawUnseen(view, bottom) {
 }
 
 function drawNothing(view, top, bottom) {
-  const none = 'No answer is streaming. Each one gets a lane here, and each of its tokens a tick.';
-  const words = known.lastT ? none : 'Waiting for the observer …';
+  const more = view.right - view.left > 520 ? ' Each one gets a lane here, and each of its tokens a tick.' : '';
+  const words = known.lastT ? `No answer is streaming.${more}` : 'Waiting for the observer …';
   text(words, (view.left + view.right) / 2, (top + bottom) / 2, colours.soft, '14px system-ui, sans-serif', 'center');
 }

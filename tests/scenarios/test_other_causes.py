@@ -73,6 +73,23 @@ def test_a_long_step_at_whose_end_a_preempted_stream_returns_recomputed_it() -> 
     assert scene.stalls()["prefill"] == 5
 
 
+def test_a_context_that_takes_two_steps_to_be_computed_again() -> None:
+    """All wait through both, and the preempted stream comes back with the second."""
+    scene = Scene()
+    freezes = [(2000.0 + 800 * number, 320.0) for number in range(6)]
+    steps = beat(20, 20_000, (120, 580), *freezes, (10_000, 420), (10_400, 300))
+    scene.victims(4, steps)
+    for number in range(6):
+        first = next(at for at in steps if at > 2100 + 800 * number) + 3
+        scene.prompt(1970 + 800 * number, 1000).answers([first]).ends(first + 1)
+    back = next(at for at in steps if at > 10_450)
+    read = [at + 3 for at in steps if 700 < at <= 8500 or at >= back]
+    scene.prompt(20, 1800, "preempted").answers(read).ends(20_100)
+    scene.play()
+    assert scene.incidents()[-1]["cause"] == "preemption"
+    assert scene.stalls()["preemption"] == 4 * 2 + 1
+
+
 def test_a_storm_of_rare_preemptions_hides_from_the_percentile_but_not_from_the_counter() -> None:
     scene = Scene()
     for number in range(32):

@@ -209,11 +209,21 @@ class CaseWorker:
         back = [
             (tokens, other)
             for ended_ns, tokens, other in self._left_out
-            if other is not stall and abs(ended_ns - stall.ended_ns) <= _TOGETHER_NS
+            if other is not stall and self._leads_to(stall, ended_ns, tokens)
         ]
         if not back or self._nothing_preempted_since(min(other.started_ns for _, other in back), stall.ended_ns):
             return 0
         return sum(tokens for tokens, _ in back)
+
+    def _leads_to(self, stall: Stall, back_ns: int, tokens: int) -> bool:
+        """Whether a stream came back to the batch with the end of this stall, or with one of the long steps right after
+        it: a context may take several to be computed again."""
+        ahead_ns = back_ns - stall.ended_ns
+        if abs(ahead_ns) <= _TOGETHER_NS:
+            return True
+        if not 0 < ahead_ns <= SLACK * stall.cost.expect_ns(tokens):
+            return False
+        return not self._witness.steps.went_on(stall.ended_ns + _SPREAD_NS, back_ns, round(_QUICK * stall.baseline_ns))
 
     def _nothing_preempted_since(self, start_ns: int, end_ns: int) -> bool:
         """Upstream counts its preemptions, and there was none from before these streams fell silent."""

@@ -121,13 +121,13 @@ def test_nothing_is_put_down_to_prefill(watched: Watched, place: str) -> None:
 
 def test_no_stall_time_to_speak_of_is_put_down_to_prefill(watched: Watched) -> None:
     """A little is, and rightly: prompts that gathered during a pause are read together in one step behind it."""
-    for place in watched.places.values():
+    for name, place in watched.places.items():
         seconds = 'sum(prefillwatch_stall_seconds_total{{instance="{}", cause{}"prefill"}}) or vector(0)'
         blamed = watched.value(seconds.format(place.instance, "="))
         others = watched.value(seconds.format(place.instance, "!="))
         assert blamed is not None
         assert others is not None
-        assert blamed <= 0.1 * others + 0.5
+        assert blamed <= 0.1 * others + 0.5, name
 
 
 def test_the_engine_did_pause_and_readers_felt_it(watched: Watched) -> None:

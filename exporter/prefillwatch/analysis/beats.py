@@ -110,7 +110,7 @@ class Beats:
         """Insert a step that ends with this first token."""
         index = max(self.scanned, bisect_right(self.all, first_ns, key=_end))
         following = self.all[index] if index < len(self.all) else None
-        if following is not None and following.start_ns < first_ns:
+        if following is not None and following.start_ns < first_ns <= following.end_ns:
             start_ns = following.start_ns
             self._begin(following, first_ns)
         else:

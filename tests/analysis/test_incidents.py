@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
+
 from prefillwatch.analysis.delays import Share, Stall
 from prefillwatch.analysis.incidents import CHAIN_NS, Incident, IncidentBook
 from prefillwatch.analysis.request import Request
@@ -115,6 +119,23 @@ def test_blame_adds_up_over_stalls() -> None:
     settle(book, first, second)
     (incident,) = close(book)
     assert {each.rid: round(ns / NS, 3) for each, ns in incident.final.blame_ns.items()} == {7: 2.8, 8: 0.2}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_of_stalls_that_are_alike_the_first_gives_the_evidence(order: tuple[int, ...]) -> None:
+    """In whatever order they are judged, and whether they are final or not."""
+    alike = [stall(10, 11, rid=3), stall(9.5, 10.5, rid=2), stall(9.5, 10.5, rid=1)]
+    for each in alike:
+        each.evidence = {"of": str(each.request.rid)}
+    final, lasting = IncidentBook(), IncidentBook()
+    settle(final, *(alike[index] for index in order))
+    (incident,) = close(final)
+    assert incident.final.evidence == {"of": "1"}
+    for index in order:
+        alike[index].incident = None
+        lasting.hold(alike[index], 12 * NS)
+    (incident,) = lasting.open
+    assert incident.tally(12 * NS).evidence == {"of": "1"}
 
 
 def test_the_model_is_that_of_most_victims() -> None:

@@ -28,7 +28,7 @@ class Tally:
 
     delays: int = 0
     excess_ns: float = 0.0
-    worst_ns: int = 0
+    worst: tuple[int, int, int] = (-1, 0, 0)  # see `_rank`
     baseline_ns: float = 0.0  # of the worst
     evidence: Evidence = field(default_factory=dict)  # of the worst
     decoding: int = 0
@@ -43,10 +43,15 @@ class Tally:
         if len(self.victims) < _MOST_VICTIMS:
             self.victims.add(delay.request.rid)
         self.models[delay.model] += 1
-        if delay.length_ns(now_ns) >= self.worst_ns:
-            self.worst_ns = delay.length_ns(now_ns)
+        rank = _rank(delay, now_ns)
+        if rank > self.worst:
+            self.worst = rank
             self.baseline_ns, self.evidence = delay.baseline_ns, delay.evidence
         self._blame(delay.shares, delay.excess_ns)
+
+    @property
+    def worst_ns(self) -> int:
+        return max(self.worst[0], 0)
 
     def _blame(self, shares: tuple[Share, ...], excess_ns: float) -> None:
         for share in shares:
@@ -58,7 +63,7 @@ class Tally:
         return Tally(
             self.delays,
             self.excess_ns,
-            self.worst_ns,
+            self.worst,
             self.baseline_ns,
             self.evidence,
             self.decoding,
@@ -66,6 +71,12 @@ class Tally:
             Counter(self.models),
             dict(self.blame_ns),
         )
+
+
+def _rank(delay: Delay, now_ns: int) -> tuple[int, int, int]:
+    """The longest is the worst; of those of one length, as streams that froze together are, the one that began first,
+    whichever was judged first."""
+    return delay.length_ns(now_ns), -delay.started_ns, -delay.request.rid
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +89,7 @@ class Incident:
     started_ns: int
     ended_ns: int
     final: Tally = field(default_factory=Tally)
-    live: set[Delay] = field(default_factory=set)
+    live: dict[Delay, None] = field(default_factory=dict)  # a set that keeps its order
 
     @property
     def model(self) -> int:
@@ -128,14 +139,14 @@ class IncidentBook:
     def settle(self, delay: Delay, now_ns: int) -> None:
         """The verdict is final."""
         incident = self._place(delay, now_ns)
-        incident.live.discard(delay)
+        incident.live.pop(delay, None)
         incident.final.add(delay, now_ns)
 
     def drop(self, delay: Delay) -> None:
         """It was no delay after all."""
         incident, delay.incident = delay.incident, None
         if incident is not None:
-            incident.live.discard(delay)
+            incident.live.pop(delay, None)
             self._forget_if_empty(incident)
 
     def close(self, now_ns: int) -> list[Incident]:
@@ -166,9 +177,9 @@ class IncidentBook:
         if incident is None:
             incident = self._begin(delay)
         if old is not None:
-            old.live.discard(delay)
+            old.live.pop(delay, None)
             self._hand_over(old, incident)
-        incident.live.add(delay)
+        incident.live[delay] = None
         incident.stretch(delay)
         delay.incident = incident
         return incident

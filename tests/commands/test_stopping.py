@@ -36,7 +36,22 @@ def test_a_second_ctrl_c_is_not_held_back() -> None:
         asyncio.run(main())
 
 
-def test_what_the_parent_had_us_ignore_stays_ignored() -> None:
+def test_ctrl_c_counts_in_a_job_of_a_script_too() -> None:
+    """Shells have such jobs ignore it; who sends it all the same means us."""
+
+    async def main() -> None:
+        stop = stop_on_signals()
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.wait_for(stop.wait(), 10)
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        asyncio.run(main())
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_the_end_of_the_terminal_stays_ignored_under_nohup() -> None:
     async def main() -> bool:
         stop = stop_on_signals()
         os.kill(os.getpid(), signal.SIGHUP)

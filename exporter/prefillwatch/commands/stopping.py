@@ -11,8 +11,8 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def stop_on_signals(told: Callable[[], None] = lambda: None) -> asyncio.Event:
-    """An event of the running loop that Ctrl-C, a polite kill or the end of the terminal sets; what the parent had us
-    ignore, as nohup does, stays ignored. A second Ctrl-C ends the program without ado."""
+    """An event of the running loop that Ctrl-C, a polite kill or the end of the terminal sets; with nohup, the end of
+    the terminal is ignored. A second Ctrl-C ends the program without ado."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -22,6 +22,6 @@ def stop_on_signals(told: Callable[[], None] = lambda: None) -> asyncio.Event:
         told()
 
     for number in _SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, end)
     return stop

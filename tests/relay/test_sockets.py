@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 
 import pytest
 from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, ScriptedUpstream, post
 from tests.relay.running import RunningRelay
 
-from prefillwatch.relay.sockets import acknowledge_late
-from prefillwatch.relay.upstream import UpstreamConnection
+from prefillwatch.relay.reactor import Reactor
+from prefillwatch.relay.sockets import acknowledge_late, acknowledges_late, prepare
+from prefillwatch.relay.upstream import Pool, UpstreamConnection
+
+SECOND = 1_000_000_000
+HOUR = 3600 * SECOND
 
 
 def acknowledges_at_once(opened: socket.socket) -> bool:
@@ -23,10 +28,73 @@ def test_a_socket_that_need_not_acknowledge_every_read() -> None:
         assert not acknowledges_at_once(opened)
 
 
+@pytest.fixture
+def connection() -> Iterator[UpstreamConnection]:
+    """A stream begins on it at HOUR."""
+    crashes: list[object] = []
+    reactor = Reactor(lambda _callback, error: crashes.append(error))
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as opened:
+        prepare(opened)
+        connection = UpstreamConnection(reactor, opened, None, lambda: None)
+        connection.acknowledge_late(HOUR)
+        yield connection
+    reactor.release()
+    assert not crashes
+
+
+def silence(connection: UpstreamConnection) -> None:
+    """After which the kernel acknowledges at once again."""
+    assert connection.socket is not None
+    connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+
+def test_a_stream_that_went_well_is_acknowledged_late_again_after_a_silence(connection: UpstreamConnection) -> None:
+    assert connection.socket is not None
+    connection.acknowledge_late_again(HOUR + SECOND)
+    silence(connection)
+    connection.acknowledge_late_again(HOUR + 2 * SECOND)
+    assert not acknowledges_at_once(connection.socket)
+
+
+@pytest.mark.parametrize("looks", [(SECOND // 2,), (SECOND // 2, 2 * SECOND), (2 * SECOND, 3 * SECOND)])
+def test_a_server_that_waits_for_acknowledgements_gets_them_at_once(
+    connection: UpstreamConnection, looks: tuple[int, ...]
+) -> None:
+    """It never goes well for a second, whenever we look."""
+    assert connection.socket is not None
+    if looks[0] < SECOND:
+        connection.acknowledge_late_again(HOUR + looks[0])
+    silence(connection)
+    for look in looks:
+        connection.acknowledge_late_again(HOUR + look)
+    assert acknowledges_at_once(connection.socket)
+
+
+def test_after_each_silence_it_must_go_well_for_a_second_again(connection: UpstreamConnection) -> None:
+    assert connection.socket is not None
+    connection.acknowledge_late_again(HOUR + SECOND)
+    for look in (2 * SECOND, 3 * SECOND):
+        silence(connection)
+        connection.acknowledge_late_again(HOUR + look)
+    assert acknowledges_at_once(connection.socket)
+
+
+def test_the_next_answer_on_a_connection_begins_anew(connection: UpstreamConnection) -> None:
+    assert connection.socket is not None
+    connection.acknowledge_late_again(HOUR + SECOND)
+    pool = Pool(connection.reactor, 5.0)
+    pool.release(connection, b"")
+    assert pool.take() is connection
+    silence(connection)
+    connection.acknowledge_late_again(HOUR + 2 * SECOND)
+    assert acknowledges_at_once(connection.socket)
+
+
 def test_unix_sockets_have_nothing_to_acknowledge() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         acknowledge_late(ours)
+        assert acknowledges_late(ours)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +114,7 @@ def test_streams_are_acknowledged_late(
     streams: int,
 ) -> None:
     late: list[UpstreamConnection] = []
-    monkeypatch.setattr(UpstreamConnection, "acknowledge_late", lambda connection: late.append(connection))
+    monkeypatch.setattr(UpstreamConnection, "acknowledge_late", lambda connection, _now: late.append(connection))
     client = relay.connect()
     client.send(post())
     server = upstream.accept()

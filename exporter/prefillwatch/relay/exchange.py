@@ -287,7 +287,7 @@ class Exchange:
             answer.upstream_keeps = False
         self._answer = answer
         if answer.is_stream and self._upstream is not None:
-            self._upstream.acknowledge_late()
+            self._upstream.acknowledge_late(now)
         self._told_response = told_response(response, observed=answer.observed, injected=answer.stripper is not None)
         self._tell(now, Kind.RESPONSE, self._told_response)
         try:
@@ -413,6 +413,11 @@ class Exchange:
             self._answer_error(Finish.UPSTREAM_UNREACHABLE, 502, "malformed", "Upstream's answer is not HTTP/1.1.")
         else:
             self._truncated("malformed")
+
+    def acknowledge_late_again(self, now: int) -> None:
+        """Once a second."""
+        if self._upstream is not None:
+            self._upstream.acknowledge_late_again(now)
 
     def end_if_silent(self, since_ns: int) -> None:
         """Break off if upstream's turn has brought nothing since then."""

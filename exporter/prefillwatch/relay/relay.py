@@ -8,7 +8,6 @@ import os
 import select
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -23,6 +22,7 @@ from prefillwatch.relay.settings import RelaySettings, parse_upstream
 from prefillwatch.relay.sockets import prepare
 from prefillwatch.relay.tap_writer import TapWriter
 from prefillwatch.relay.upstream import Pool
+from prefillwatch.wire.faults import place_of
 from prefillwatch.wire.tap import Hello, Kind, RelayStats
 
 #: A connection that we close waits this long for the client to close its side.
@@ -210,6 +210,7 @@ class Relay:
     def _tick(self) -> None:
         now = monotonic_ns()
         self._tell_stats(now)
+        self._in_slices(lambda exchange: exchange.acknowledge_late_again(now), list(self.exchanges.values()))
         if self.settings.idle_limit_s:
             since_ns = now - int(self.settings.idle_limit_s * 1e9)
             self._in_slices(lambda exchange: exchange.end_if_silent(since_ns), list(self.exchanges.values()))
@@ -233,9 +234,7 @@ class Relay:
 
     def _on_crash(self, callback: Handler | Callable[[], None], error: Exception) -> None:
         """A fault of ours: report where, not with which data, and end only what it happened in."""
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"prefillwatch relay: {type(error).__name__} in {where.name} ({where.filename}:{where.lineno})\n"
-        sys.stderr.write(text)
+        sys.stderr.write(f"prefillwatch relay: {place_of(error)}\n")
         owner = getattr(callback, "__self__", None)
         if isinstance(owner, Exchange | ClientConnection):
             with contextlib.suppress(Exception):

@@ -35,3 +35,10 @@ def acknowledge_late(opened: socket.socket) -> None:
     if opened.family != socket.AF_UNIX:
         with contextlib.suppress(OSError):
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+
+
+def acknowledges_late(opened: socket.socket) -> bool:
+    """Whether the kernel still does; as a Unix socket always."""
+    if opened.family == socket.AF_UNIX:
+        return True
+    return not opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prefillwatch.relay.deadlines import Deadlines
 from prefillwatch.relay.reactor import Reactor, monotonic_ns
-from prefillwatch.relay.sockets import acknowledge_late
+from prefillwatch.relay.sockets import acknowledge_late, acknowledges_late
 
 if TYPE_CHECKING:
     from prefillwatch.relay.tls import TlsSocket
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _RESET: Final = struct.pack("ii", 1, 0)
 #: A server that announces its limit may count from a little earlier than we do.
 _KEEP_ALIVE_MARGIN_S: Final = 1.0
+_LATE_LASTS_NS: Final = 1_000_000_000
 
 
 class ByteStream(Protocol):
@@ -37,6 +38,8 @@ class UpstreamConnection:
     """
 
     __slots__ = (
+        "_late_lasts",
+        "_late_since_ns",
         "_on_close",
         "_pool",
         "expires_ns",
@@ -63,6 +66,8 @@ class UpstreamConnection:
         self.may_hold_bytes = self.is_tls
         self.reused = False
         self.expires_ns = 0
+        self._late_since_ns = 0  # 0: reads are acknowledged as the kernel likes
+        self._late_lasts = False
         self._on_close = on_close
         self._pool: Pool | None = None
 
@@ -89,13 +94,25 @@ class UpstreamConnection:
             return False
         return False
 
-    def acknowledge_late(self) -> None:
+    def acknowledge_late(self, now: int) -> None:
         """A stream begins: see `sockets.acknowledge_late`."""
         if self.socket is not None:
             acknowledge_late(self.socket)
+            self._late_since_ns, self._late_lasts = now, False
+
+    def acknowledge_late_again(self, now: int) -> None:
+        """A silence has ended it. Only where it had lasted for a second before: with a server that waits for our
+        acknowledgements it never does."""
+        if self.socket is None or not self._late_since_ns or now - self._late_since_ns < _LATE_LASTS_NS:
+            return
+        if acknowledges_late(self.socket):
+            self._late_lasts = True
+        elif self._late_lasts:
+            self.acknowledge_late(now)
 
     def wait_in(self, pool: Pool) -> None:
         self._pool = pool
+        self._late_since_ns = 0
         self.reactor.handlers[self.fd] = self._on_idle_event
 
     def _on_idle_event(self, events: int) -> None:

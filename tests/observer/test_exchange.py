@@ -1,6 +1,7 @@
 """From tap records to metrics: requests and their ends, told as timelines in milliseconds."""
 
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from script import DONE, Observed, Relay, chunk, stream_tokens, usage
 
 from prefillwatch.analysis.settings import AnalysisSettings, Slo
 from prefillwatch.export import table
+from prefillwatch.wire.answer import AnswerReader
 from prefillwatch.wire.tap import Finish, Kind, ResponseHead, encode_payload
 
 
@@ -411,3 +413,45 @@ def test_a_server_without_a_prefix_cache_caches_nothing(observed: Observed, rela
     relay.request(400, body)
     relay.flush()
     assert observed.ledger.requests[2].likely_cached == 0
+
+
+def test_an_answer_that_becomes_unreadable_is_not_silent(observed: Observed, relay: Relay) -> None:
+    """Tokens go on coming, only that they cannot be seen."""
+    stream = relay.request(0)
+    relay.add(50, stream, Kind.RESPONSE, encode_payload(ResponseHead(200, SSE, "gzip")))
+    packer = zlib.compressobj(wbits=31)
+    for at_ms in range(100, 400, 20):
+        relay.data(at_ms, stream, packer.compress(chunk()) + packer.flush(zlib.Z_SYNC_FLUSH))
+    for at_ms in range(400, 9000, 20):
+        relay.data(at_ms, stream, b"\xff" * 20)
+    relay.flush()
+    observed.advance(9000)
+    assert observed.values(table.FROZEN_STREAMS) == {("m",): 0}
+    assert observed.values(table.OPEN_GAP) == {}
+    relay.end(9010, stream)
+    relay.flush()
+    observed.advance(10000)
+    assert sum(observed.values(table.STALLS).values()) == 0
+    assert observed.counts(table.INTER_TOKEN_LATENCY) == {("m", "none"): 14}
+
+
+def test_an_error_of_ours_costs_one_request(observed: Observed, relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RecursionError("with words of the answer")
+
+    broken, fine = relay.request(0), relay.request(0)
+    stream_tokens(relay, broken, [100, 120])
+    stream_tokens(relay, fine, [100, 120])
+    relay.flush()
+    with monkeypatch.context() as patched:
+        patched.setattr(AnswerReader, "_feed_events", fails)
+        relay.data(140, broken, b": its shape is not known\n\n")
+        relay.flush()
+    for stream in (broken, fine):
+        relay.data(160, stream, chunk())
+        relay.data(170, stream, DONE)
+        relay.end(180, stream)
+    relay.flush()
+    observed.advance(1000)
+    assert observed.values(table.REQUESTS) == {("m", "chat_completions", "ok"): 2}
+    assert observed.counts(table.INTER_TOKEN_LATENCY) == {("m", "none"): 1 + 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -335,6 +336,24 @@ def _broken(live: Live, at: float) -> None:
     again.flush()
     live.advance(at + 90)
     assert ns(live.now_ms) > ns(at)
+
+
+def goes_bad(live: Live) -> None:
+    """An answer that becomes unreadable in the middle, and the one beside it that does not."""
+    relay, packer = live.relay, zlib.compressobj(wbits=31)
+    bad, good = (_ask(relay, 10 + i, PATHS["chat"], i) for i in range(2))
+    relay.add(50, bad, Kind.RESPONSE, encode_payload(ResponseHead(200, "text/event-stream", "gzip")))
+    relay.response(50, good)
+    for at in range(100, 6000, 20):
+        event = chunk(ANSWER)
+        relay.data(at, good, event)
+        packed = packer.compress(event) + packer.flush(zlib.Z_SYNC_FLUSH)
+        relay.data(at + 1, bad, packed if at < 1000 else b"\xff" * 9)
+        relay.flush()
+        live.advance(at + 5)
+    relay.end(6000, good)
+    relay.flush()
+    live.advance(12_000)  # the other one lasts
 
 
 def anything(live: Live, seed: int) -> None:

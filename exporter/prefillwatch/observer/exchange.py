@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from prefillwatch.analysis.ledger import Ledger
@@ -147,6 +148,8 @@ class Exchange:
         reader, request, ledger = self.reader, self.request, self._ledger
         if reader is None:
             return
+        if reader.is_blind and not events:
+            self._lose_sight()
         if not request.first_ns and (events or reader.others):
             self._first_tokens(time_ns, reader)
         if events:
@@ -159,6 +162,12 @@ class Exchange:
             ledger.token(request, choice, time_ns, count)
         if reader.prompt_tokens is not None and not request.prompt_exact:
             ledger.sized(request, reader.prompt_tokens, reader.cached_tokens)
+
+    def _lose_sight(self) -> None:
+        """What follows cannot be read; tokens that are not seen are no silence."""
+        if self.slot >= 0:
+            self.slot = -1
+            self._ledger.hole(self.request)
 
     def _first_tokens(self, time_ns: int, reader: AnswerReader) -> None:
         if not self.life.token(time_ns) or self.life.first_token_ns is None:
@@ -180,6 +189,17 @@ class Exchange:
         if self.reader is not None:
             self.reader.hole()
         self._ledger.hole(request)
+
+    def unparsed(self) -> Counter[str]:
+        """What could not be read, by reason."""
+        reader = self.reader
+        return Counter(reader.unparsed if reader is not None else {}) + Counter(
+            ["internal"] if self.facts.fault else []
+        )
+
+    def faults(self) -> list[str]:
+        """Where errors of ours were."""
+        return [fault for fault in (self.facts.fault, self.reader.fault if self.reader is not None else "") if fault]
 
     # --- The end ---
 

@@ -171,9 +171,10 @@ class Observer:
         if end.finish is Finish.UPSTREAM_UNREACHABLE:
             self.registry.counter(table.UPSTREAM_UNREACHABLE).add((end.reason,))
         self._over.append(exchange.request)
-        if exchange.reader is not None:
-            for reason, count in exchange.reader.unparsed.items():
-                self.registry.counter(table.UNPARSED_EVENTS).add((reason,), count)
+        for reason, count in exchange.unparsed().items():
+            self.registry.counter(table.UNPARSED_EVENTS).add((reason,), count)
+        for fault in exchange.faults():
+            _log.error("an error of prefillwatch cost the figures of one request: %s; please report it", fault)
 
     # --- News of upstream ---
 

@@ -131,7 +131,12 @@ class TapReader:
                     exchange.parts.clear()
                 events = reader.feed(payload)
                 slot = exchange.slot
-                if slot >= 0 and reader.others is None and not reader.tokens_in_read:
+                if (
+                    slot >= 0
+                    and (events or not reader.is_blind)
+                    and reader.others is None
+                    and not reader.tokens_in_read
+                ):
                     if events:
                         request = exchange.request
                         chars = reader.chars_in_read

@@ -52,6 +52,7 @@ class ToldRead(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int | None = None
     response_id: str = ""
     model: str = ""
+    blind: bool = False  # from here on the answer could not be read
 
 
 class ToldAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -127,6 +128,7 @@ def read_facts(reader: AnswerReader, events: int) -> bytes:
         reader.cached_tokens,
         reader.response_id,
         reader.model,
+        reader.is_blind,
     )
     return _encoder.encode(told)
 
@@ -147,11 +149,16 @@ def answer_facts(reader: AnswerReader) -> bytes:
 class ToldReader(AnswerReader):
     """Reads what `read_facts` and `answer_facts` wrote, in the place of a reader of answers."""
 
-    __slots__ = ("_shows_text",)
+    __slots__ = ("_blind", "_shows_text")
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(endpoint, "")
         self._shows_text = True
+        self._blind = False
+
+    @property
+    def is_blind(self) -> bool:
+        return self._blind
 
     @property
     def shows_text(self) -> bool:
@@ -165,6 +172,7 @@ class ToldReader(AnswerReader):
             return 1
         self.chars_in_read, self.tokens_in_read, self.others = told.chars, told.tokens, told.others
         self.token_events += told.events
+        self._blind = told.blind
         self.identify(told.response_id, told.model)
         self.add_usage(told.prompt_tokens, None, told.cached_tokens)
         return told.events

@@ -107,15 +107,16 @@ class FactNotes(TapReader):
                     add_key(stream << 8 | _DATA)
                     add_payload(ONE_EVENT[reader.chars_in_read])
                 else:
-                    self._note_read(time_ns, stream, reader, events)
+                    self._note_read(time_ns, stream, reader, events, lost=begun and exchange.slot < 0)
             else:
                 take(relay, (record,))
                 if kind not in _PIECES:
                     self._note_other(relay, time_ns, stream, kind, payload)
 
-    def _note_read(self, time_ns: int, stream: int, reader: AnswerReader, events_before: int) -> None:
+    def _note_read(self, time_ns: int, stream: int, reader: AnswerReader, events_before: int, *, lost: bool) -> None:
+        """``lost``: from here on the answer cannot be read."""
         events = reader.token_events - events_before - sum((reader.others or {}).values())
-        if events or reader.others or reader.tokens_in_read or reader.prompt_tokens is not None:
+        if events or reader.others or reader.tokens_in_read or reader.prompt_tokens is not None or lost:
             assert self.notes is not None
             self.notes.record(time_ns, stream, _DATA, facts.read_facts(reader, events))
 

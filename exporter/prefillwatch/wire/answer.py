@@ -12,6 +12,7 @@ from typing import Final
 
 from prefillwatch.wire import chat, completions, messages, responses
 from prefillwatch.wire.facts import AnswerFacts
+from prefillwatch.wire.faults import place_of
 from prefillwatch.wire.inflate import Identity, InflateError, Inflater, Spent, inflater_for
 from prefillwatch.wire.sse import EventParser
 from prefillwatch.wire.template import NO_STRING, Constant, Template, decode_string, learn
@@ -70,6 +71,7 @@ class AnswerReader(AnswerFacts):
         "_tail",
         "_templates",
         "_unparsed",
+        "fault",
     )
 
     def __init__(self, endpoint: str, content_type: str, content_encoding: str = "", *, templates: bool = True) -> None:
@@ -83,6 +85,7 @@ class AnswerReader(AnswerFacts):
         self._document: list[bytes] = []
         self._document_size = 0
         self._unparsed: dict[str, int] = {}
+        self.fault = ""  # where an error of ours was, if there was one
         self._inflater: Inflater | None = None
         if content_encoding and (self._read_event is not None or self._read_document is not None):
             self._announce(content_encoding)
@@ -119,8 +122,13 @@ class AnswerReader(AnswerFacts):
         return self.complete and (self._read_event is not None or self.completion_tokens is not None)
 
     @property
+    def is_blind(self) -> bool:
+        """Whether what follows will not be read either, tokens or not."""
+        return (self._read_event is None and self._read_document is None) or isinstance(self._inflater, Spent)
+
+    @property
     def unparsed(self) -> dict[str, int]:
-        """What could not be read, by reason: `too_long`, `json`, `utf8`, `encoding`, `hole`."""
+        """What could not be read, by reason: `too_long`, `json`, `utf8`, `encoding`, `hole`, `internal`."""
         given_up = self._parser.given_up
         return {**self._unparsed, "too_long": given_up} if given_up else self._unparsed
 
@@ -145,6 +153,12 @@ class AnswerReader(AnswerFacts):
     def finish(self) -> None:
         """The answer is over: read what only its end makes readable. Token events come from `feed` alone."""
         self._begin_read()
+        try:
+            self._finish()
+        except Exception as error:
+            self._give_up(error)
+
+    def _finish(self) -> None:
         if self._read_document is not None and self._document:
             document = b"".join(self._document)
             self._document.clear()
@@ -186,17 +200,23 @@ class AnswerReader(AnswerFacts):
 
     def _feed(self, data: bytes) -> int:
         self._begin_read()
+        try:
+            self._read(data)
+        except Exception as error:
+            self._give_up(error)
+        return self._events_in_read
+
+    def _read(self, data: bytes) -> None:
         if self._inflater is not None:
             data = self._inflate(self._inflater, data)
         if self._idle and self._templates:
             data = self._skim(data)
             if not data:
-                return self._events_in_read
+                return
         if self._read_event is not None:
             self._feed_events(data)
         elif self._read_document is not None:
             self._keep(data)
-        return self._events_in_read
 
     def _inflate(self, inflater: Inflater, data: bytes) -> bytes:
         try:
@@ -277,6 +297,11 @@ class AnswerReader(AnswerFacts):
             self._stop("too_long")
         else:
             self._document.append(data)
+
+    def _give_up(self, error: Exception) -> None:
+        """A fault of ours costs what is left of this answer, not the figures of all others."""
+        self.fault = place_of(error)
+        self._stop("internal")
 
     def _stop(self, reason: str) -> None:
         """Give the rest of this answer up."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from prefillwatch.wire import partial
+from prefillwatch.wire.faults import place_of
 from prefillwatch.wire.fingerprint import BLOCK_CHARS, MAX_BLOCKS, stand_in, text_fingerprint, token_fingerprint
 from prefillwatch.wire.inflate import InflateError, inflater_for
 from prefillwatch.wire.routes import GENERATING, endpoint_of
@@ -47,6 +48,7 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     continuous_usage: bool | None = None
     prefix: tuple[int, ...] = ()  # see fingerprint; of the first prompt
     complete: bool = True
+    fault: str = ""  # where an error of ours was, if there was one
 
 
 class Part(msgspec.Struct, gc=False):
@@ -123,9 +125,14 @@ def read_request(
     if content_type.lower().startswith("multipart/"):
         return RequestFacts(endpoint=endpoint, complete=False)
     try:
-        body = inflater_for(content_encoding, MAX_INFLATED_BYTES).feed(body)
+        return _read_body(endpoint, inflater_for(content_encoding, MAX_INFLATED_BYTES).feed(body), complete)
     except InflateError:
         return RequestFacts(endpoint=endpoint, complete=False)
+    except Exception as error:  # a fault of ours costs the facts of this request, not the figures of all others
+        return RequestFacts(endpoint=endpoint, complete=False, fault=place_of(error))
+
+
+def _read_body(endpoint: str, body: bytes, complete: bool) -> RequestFacts:
     try:
         return _facts(endpoint, _bodies.decode(body), complete and body.lstrip()[:1] == b"{")
     except UnreadableError:

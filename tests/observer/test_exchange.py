@@ -1,5 +1,6 @@
 """From tap records to metrics: requests and their ends, told as timelines in milliseconds."""
 
+import json
 import sys
 import zlib
 from pathlib import Path
@@ -319,6 +320,48 @@ def test_late_tokens_miss_their_deadlines() -> None:
     observed.advance(2000)
     assert observed.values(table.TOKEN_DEADLINES) == {("m",): 3 + 6}
     assert observed.values(table.TOKEN_DEADLINE_MISSES) == {("m",): 7}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "choices", "ended_ms", "kept"),
+    [
+        (11, 1, 690, 1),
+        (11, 1, 710, 0),
+        (22, 2, 690, 1),
+        (22, 2, 710, 0),
+        (1, 1, 190, 1),
+        (1, 1, 210, 0),
+        (0, 1, 190, 0),
+    ],
+)
+def test_an_answer_in_one_piece_is_there_when_its_last_token_was_due(
+    tokens: int, choices: int, ended_ms: float, kept: int
+) -> None:
+    """The first within 200 ms, each of the others 50 ms later."""
+    observed = Observed(AnalysisSettings(slo=Slo(ttft_seconds=0.2, tpot_seconds=0.05)))
+    relay = Relay(observed)
+    stream = relay.request(0, {"messages": [], "stream": False, "n": choices})
+    relay.response(ended_ms - 2, stream, content_type=JSON)
+    told = json.dumps({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": tokens}})
+    relay.data(ended_ms - 1, stream, told.encode())
+    relay.end(ended_ms, stream)
+    relay.flush()
+    observed.advance(1000)
+    assert sum(observed.values(table.REQUESTS_WITHIN_SLO).values()) == kept
+
+
+@pytest.mark.parametrize("finish", [Finish.UPSTREAM_TRUNCATED, Finish.CLIENT_CLOSED, Finish.CUT])
+def test_the_silence_before_an_answer_broke_off_has_deadlines(finish: Finish) -> None:
+    observed = Observed(AnalysisSettings(slo=Slo(itl_seconds=0.1)))
+    relay = Relay(observed)
+    stream = relay.request(0)
+    stream_tokens(relay, stream, [100, 150, 200])
+    relay.end(1000, stream, finish)
+    relay.flush()
+    observed.advance(2000)
+    assert observed.values(table.TOKEN_DEADLINES) == {("m",): 2 + 7}
+    assert observed.values(table.TOKEN_DEADLINE_MISSES) == {("m",): 7}
+    assert sum(observed.values(table.REQUESTS_WITHIN_SLO).values()) == 0
 
 
 def test_throughput_by_concurrency(observed: Observed, relay: Relay) -> None:

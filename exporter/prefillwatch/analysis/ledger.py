@@ -399,11 +399,7 @@ class Ledger:
             self._tell_prompt(request, time_ns)
             self._sink.prompt(request.model, request.prompt_tokens, request.cached_tokens)
         self._correct_tokens(request)
-        if request.generating and request.first_ns:
-            if outcome == "ok":
-                self._promises.finished(request)
-            elif outcome == "client_closed":
-                self._promises.left(request, time_ns)
+        self._keep_promises(request, time_ns, outcome)
         for slot in request.slots.values():
             self.book.close(slot)
             self.heartbeat.left(slot)
@@ -411,6 +407,18 @@ class Ledger:
         self._change_decoding(request.model, -len(request.slots), time_ns)
         self._sink.finished(request.model, request.endpoint, outcome)
         self.requests.pop(request.rid, None)
+
+    def _keep_promises(self, request: Request, time_ns: int, outcome: str) -> None:
+        """Whether it got what users were promised."""
+        if not request.first_ns:
+            if outcome == "ok" and not request.streaming:
+                self._promises.whole(request, time_ns)
+        elif outcome == "ok":
+            self._promises.finished(request)
+        elif outcome == "client_closed":
+            self._promises.left(request, time_ns)
+        else:
+            self._promises.broken(request, time_ns)
 
     def _correct_tokens(self, request: Request) -> None:
         """Usage is the truth about generated tokens; until it came, one per token event was counted."""

@@ -43,17 +43,38 @@ class Promises:
             self._sink.tpot(request.model, tpot)
         self._judge(request, tpot)
 
+    def whole(self, request: Request, time_ns: int) -> None:
+        """An answer that is not streamed came: nobody saw its first token, but by when its last one was due is
+        promised."""
+        if request.generated is None or not request.received_ns:
+            return
+        ttft_target_ns, tpot_target = self._targets(request)
+        each = request.generated / request.sequences
+        if time_ns - request.received_ns <= ttft_target_ns + max(each - 1, 0) * tpot_target * NS:
+            self._sink.within_slo(request.model)
+
+    def broken(self, request: Request, time_ns: int) -> None:
+        """Upstream ended the answer before its end, after a first token: promises of that request are not kept."""
+        self._last_silence(request, time_ns)
+
     def left(self, request: Request, time_ns: int) -> None:
         """The client left after its first token."""
+        self._last_silence(request, time_ns)
+        spent_ns = (time_ns - request.first_ns) * len(request.slots)
+        self._judge(request, spent_ns / NS / max(request.tokens, 1))
+
+    def _last_silence(self, request: Request, time_ns: int) -> None:
         for slot in request.slots.values():
             last_ns = self._book.last_ns(slot)
             if last_ns is not None and not self._book.holed(slot):
                 self._sink.deadlines(request.model, *self._fluidity.left(slot, time_ns - last_ns))
-        spent_ns = (time_ns - request.first_ns) * len(request.slots)
-        self._judge(request, spent_ns / NS / max(request.tokens, 1))
 
     def _judge(self, request: Request, tpot: float | None) -> None:
-        ttft_target = request.ttft_target_ns or self._slo.ttft_seconds * NS
-        tpot_target = request.tpot_target_ns / NS or self._slo.tpot_seconds
-        if request.first_ns - request.received_ns <= ttft_target and (tpot is None or tpot <= tpot_target):
+        ttft_target_ns, tpot_target = self._targets(request)
+        if request.first_ns - request.received_ns <= ttft_target_ns and (tpot is None or tpot <= tpot_target):
             self._sink.within_slo(request.model)
+
+    def _targets(self, request: Request) -> tuple[float, float]:
+        """TTFT in nanoseconds, TPOT in seconds: the request's own, else the configured ones."""
+        ttft_ns = request.ttft_target_ns or self._slo.ttft_seconds * NS
+        return ttft_ns, request.tpot_target_ns / NS or self._slo.tpot_seconds

@@ -19,6 +19,7 @@ class Request:
     generating: bool = True  # an endpoint that makes tokens; others are only counted
     request_id: str = ""
     streaming: bool = True  # a JSON answer shows no first token
+    sequences: int = 1  # of tokens that it asked for: prompts times choices
     sent_ns: int = 0
     first_ns: int = 0
     over_ns: int = 0  # ended without a first token

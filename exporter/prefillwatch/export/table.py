@@ -244,7 +244,7 @@ REQUESTS_WITHIN_SLO = _counter(
     "requests_within_slo_total",
     (MODEL,),
     "Requests that met their targets for time to first token and time per output token, from the configuration or "
-    "their own x-slo headers.",
+    "their own x-slo headers. An answer that is not streamed did if it was there when its last token was due.",
 )
 
 # --- Stalls and what caused them ----------------------------------------------------------------------------------

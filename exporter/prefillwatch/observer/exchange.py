@@ -106,6 +106,7 @@ class Exchange:
         request.prompt_chars = known if whole else max(known, size)
         request.text_only = whole and not facts.media
         request.streaming = bool(facts.stream)
+        request.sequences = max(facts.prompts * facts.choices, 1)
         request.prefix = facts.prefix
         if facts.prompt_tokens is not None:
             request.prompt_tokens, request.prompt_exact = facts.prompt_tokens, True

@@ -36,6 +36,7 @@ class ToldRequest(msgspec.Struct, frozen=True, array_like=True):
     prefix: tuple[int, ...]  # keyed digests; the key was the recording process's own and is gone
     prompt_tokens: int | None
     no_tokens_due: bool
+    sequences: int = 1
 
 
 class ToldRead(msgspec.Struct, frozen=True, array_like=True):
@@ -114,6 +115,7 @@ def request_facts(exchange: Exchange, most_digests: int | None = None) -> bytes:
             prefix=request.prefix[:most_digests],
             prompt_tokens=request.prompt_tokens if request.prompt_exact else None,
             no_tokens_due=exchange.facts.max_tokens == 0,
+            sequences=request.sequences,
         )
     )
 
@@ -225,6 +227,7 @@ def _apply(told: ToldRequest, request: Request) -> None:
     request.prompt_chars = told.prompt_chars
     request.text_only = told.text_only
     request.streaming = told.streaming
+    request.sequences = told.sequences
     request.prefix = told.prefix
     if told.prompt_tokens is not None:
         request.prompt_tokens, request.prompt_exact = told.prompt_tokens, True

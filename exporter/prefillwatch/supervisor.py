@@ -166,7 +166,9 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end_by, number)
         for number in _FORWARDED:
-            if number != signal.SIGQUIT or self._launch.command is not None:
+            if number == signal.SIGQUIT and self._launch.command is None:
+                signal.signal(number, signal.SIG_DFL)  # shells have the jobs of a script ignore it
+            else:
                 loop.add_signal_handler(number, self._forward, number)
 
     def _end_by(self, number: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from tests.e2e.processes import Sidecar, Stream, eventually, is_alive
+from tests.e2e.processes import Command, Sidecar, Stream, eventually, is_alive
 
 SIM = (sys.executable, "-m", "prefillwatch", "sim")
 Run = Callable[..., Sidecar]
@@ -61,7 +61,13 @@ def test_a_command_with_a_placeholder(run: Run) -> None:
     assert httpx.get(f"{sidecar.url}/health").status_code == 200
 
 
-def test_a_command_that_is_not_there(run: Run) -> None:
-    sidecar = run("--", "no-such-server", "--port", "9", ready=False)
-    assert sidecar.wait() == 127
-    assert "error: cannot start 'no-such-server': No such file or directory" in sidecar.output
+def test_a_command_that_is_not_there() -> None:
+    command = Command("run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--", "no-such-server", "--port", "9")
+    try:
+        assert command.wait() == 127
+        assert command.output.startswith(
+            "prefillwatch: error: cannot start 'no-such-server': No such file or directory"
+        )
+        assert command.output.count("\n") == 1
+    finally:
+        command.kill()

@@ -6,10 +6,10 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 # Unit tests of so many files run at once; more than two disturb each other where they hold processes against a clock.
 WORKERS ?= 2
-# Directories whose tests need more than Python: a real vLLM, real Prometheus tools, or minutes of quiet.
-APART := tests/real tests/e2e tests/bench
+# Directories whose tests need more than Python: a real vLLM, real Prometheus tools, root's rights, or minutes of quiet.
+APART := tests/real tests/e2e tests/bench tests/sandbox
 
-.PHONY: help demo test lint format readme unit e2e real truth bench bench-smoke tools wheel clean
+.PHONY: help demo test lint format readme unit e2e sandbox real truth bench bench-smoke tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -38,6 +38,10 @@ unit: $(READY) tools
 e2e: $(READY) tools ## the whole sidecar in front of the simulated vLLM, and its page in a browser
 	@scripts/tools chromium
 	$(BIN)/pytest tests/e2e $(ARGS)
+
+sandbox: $(READY) ## the whole sidecar under the confinement of the shipped unit and pod (as root)
+	@scripts/tools systemd-analyze
+	$(BIN)/pytest tests/sandbox $(ARGS)
 
 real: $(READY) ## a real vLLM on the CPU (downloads about 1 GB the first time)
 	$(PYTHON) tests/real/setup.py

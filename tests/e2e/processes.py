@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,18 @@ CHAT = "/v1/chat/completions"
 class Command:
     """One `prefillwatch …` process. Its output is collected as it comes."""
 
-    def __init__(self, *arguments: str, environment: dict[str, str] | None = None, cwd: Path | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """``prefix`` is a program that starts our command, which is its last arguments."""
         self.lines: list[str] = []
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFILLWATCH_")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "prefillwatch", *arguments],
+            [*prefix, sys.executable, "-m", "prefillwatch", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

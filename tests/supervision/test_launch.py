@@ -98,3 +98,10 @@ def test_the_mode_is_told() -> None:
     command = UpstreamCommand(("vllm",), "http://127.0.0.1:8000")
     assert told(launch_with({}))[1].mode == "serve"
     assert told(launch_with({}, command=command))[1].mode == "run"
+
+
+def test_our_processes_compute_in_one_thread_whatever_the_user_set_for_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "64")
+    assert Launch(load({"upstream": "http://u"}, {}), "http://u").environment()["OPENBLAS_NUM_THREADS"] == "1"

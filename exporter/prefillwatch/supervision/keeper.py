@@ -14,6 +14,11 @@ log = logging.getLogger(__name__)
 
 _STARTED_WELL_S = 10.0
 _FAILED_STARTS = 5
+#: What else to say of a signal that nobody sends by hand.
+_WHY = {
+    signal.SIGSYS: "a filter of system calls forbids one that it makes; have the filter answer with an error instead "
+    "(systemd: SystemCallErrorNumber=EPERM)",
+}
 
 
 class Keeper:
@@ -90,6 +95,8 @@ def how_it_ended(code: int) -> str:
     if code >= 0:
         return f"ended with code {code}"
     try:
-        return f"was killed by {signal.Signals(-code).name}"
+        number = signal.Signals(-code)
     except ValueError:
         return f"was killed by signal {-code}"
+    why = _WHY.get(number)
+    return f"was killed by {number.name}" + (f" ({why})" if why else "")

@@ -19,6 +19,9 @@ from prefillwatch.supervision.upstream_command import UpstreamCommand
 
 _RELAY: Final = (sys.executable, "-m", "prefillwatch.relay")
 _OBSERVER: Final = (sys.executable, "-m", "prefillwatch.observer")
+#: Else the libraries behind numpy start a thread for every core as soon as they are imported, each with 32 MiB of
+#: addresses, to solve equations of three unknowns.
+_ONE_THREAD: Final = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,8 @@ class Launch:
     observer_argv: Sequence[str] = _OBSERVER
 
     def environment(self) -> dict[str, str]:
-        """Our own processes must not import what happens to lie in the user's folder."""
-        return {**os.environ, "PYTHONSAFEPATH": "1"}
+        """Our own processes import nothing that happens to lie in the user's folder, and compute in one thread each."""
+        return {**os.environ, "PYTHONSAFEPATH": "1", **_ONE_THREAD}
 
     def relay_settings(self, index: int, listen_fds: Sequence[int], tap_fd: int) -> bytes:
         """The JSON that relay ``index`` reads."""

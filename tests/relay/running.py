@@ -160,8 +160,8 @@ class RunningRelay:
 class RelayProcess:
     """The real process."""
 
-    def __init__(self, upstream: str, *, descriptors: int = 0, **options: Any) -> None:
-        """``descriptors`` is how many it may have at most; 0: as many as we."""
+    def __init__(self, upstream: str, *, descriptors: int = 0, pass_fds: tuple[int, ...] = (), **options: Any) -> None:
+        """``descriptors`` is how many it may have at most; 0: as many as we. ``pass_fds`` are inherited."""
 
         def limit() -> None:
             if descriptors:
@@ -176,7 +176,7 @@ class RelayProcess:
             [sys.executable, "-m", "prefillwatch.relay"],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            pass_fds=(listener.fileno(), ours.fileno()),
+            pass_fds=(listener.fileno(), ours.fileno(), *pass_fds),
             env=os.environ,
             preexec_fn=limit,
         )

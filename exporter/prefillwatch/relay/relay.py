@@ -8,7 +8,7 @@ import os
 import select
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from prefillwatch.relay import lag
@@ -20,6 +20,7 @@ from prefillwatch.relay.reactor import Handler, Reactor, monotonic_ns
 from prefillwatch.relay.sending import REPEAT_WITHIN_S, Sending
 from prefillwatch.relay.settings import RelaySettings, parse_upstream
 from prefillwatch.relay.sockets import prepare
+from prefillwatch.relay.supervisor_line import Pulse, SupervisorLine
 from prefillwatch.relay.tap_writer import TapWriter
 from prefillwatch.relay.upstream import Pool
 from prefillwatch.wire.faults import place_of
@@ -34,6 +35,8 @@ _ACCEPTS_PER_TURN: Final = 64
 _CLIENT_LEFT: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ETIMEDOUT, errno.ENETUNREACH))
 #: Without a free descriptor, for one, accepting is tried again after this long.
 _ACCEPT_PAUSE_S: Final = 0.1
+#: Who could accept nobody, and was not able to since, for as long does not accept.
+_NOT_ACCEPTING_NS: Final = 1_000_000_000
 #: Work on all exchanges or clients is done in slices, so that no token waits for the whole of it.
 _SLICE: Final = 32
 
@@ -72,6 +75,13 @@ class Relay:
         self._drained_ns = 0
         self._last_stream = 0
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listen_fds]
+        self._covered: Sequence[socket.socket] = ()  # listeners of relays that are away
+        self._refused_ns = 0  # when accepting failed last
+        self._heard_ns = 0  # the last byte of the answers that are over
+        self._beat_ns = monotonic_ns()  # the last sign of life
+        self._line: SupervisorLine | None = None
+        if settings.supervisor_fd >= 0:
+            self._line = SupervisorLine(reactor, settings.supervisor_fd, self.cover)
         self._parent = os.getppid()
 
     # Begin and end
@@ -79,11 +89,24 @@ class Relay:
 
     def start(self) -> None:
         """Begin to accept connections."""
-        for listener in self._listeners:
-            listener.setblocking(False)
-            self.reactor.register(listener.fileno(), self._acceptor(listener), select.EPOLLIN)
+        self._listen(self._listeners)
         self._say_hello()
         self._tick()
+
+    def _listen(self, listeners: Sequence[socket.socket]) -> None:
+        for listener in listeners:
+            listener.setblocking(False)
+            self.reactor.register(listener.fileno(), self._acceptor(listener), select.EPOLLIN)
+
+    def cover(self, listeners: Sequence[socket.socket]) -> None:
+        """Accept on these listeners of other relays too, and no longer on those named before."""
+        for listener in self._covered:
+            self._leave(listener)
+        self._covered = listeners
+        if self.draining:
+            self._close_listeners()
+        else:
+            self._listen(listeners)
 
     def drain(self) -> None:
         """Take nothing new, let answers finish, then stop. A second call, some time later, cuts what still runs."""
@@ -95,12 +118,19 @@ class Relay:
             return
         self.draining = True
         self._drained_ns = now
-        for listener in self._listeners:
-            self._accept(listener, limit=sys.maxsize)  # they are connected already as far as they know
-            self.reactor.close(listener)
-        self._listeners = []
+        self._close_listeners()
         self.reactor.soon(self._close_idle)
         self.reactor.call_later(self.settings.drain_s, self.cut)
+
+    def _close_listeners(self) -> None:
+        for listener in (*self._listeners, *self._covered):
+            self._accept(listener, limit=sys.maxsize)  # they are connected already as far as they know
+            self._leave(listener)
+        self._listeners, self._covered = [], ()
+
+    def _leave(self, listener: socket.socket) -> None:
+        self.reactor.forget(listener.fileno())  # closing does not: others have the same listener
+        self.reactor.close(listener)
 
     def announce(self) -> None:
         """A new observer is there: tell it what is running."""
@@ -134,6 +164,9 @@ class Relay:
             self.pool.close()
             self._tell_stats(monotonic_ns())
             self.tap.close()
+            if self._line is not None:
+                self._line.close()
+                self._line = None
             self.reactor.stop()
 
     # Clients
@@ -168,11 +201,12 @@ class Relay:
             opened.close()
 
     def _pause_accepting(self, listener: socket.socket) -> None:
+        self._refused_ns = monotonic_ns()
         fd = listener.fileno()
         self.reactor.forget(fd)
 
         def resume() -> None:
-            if not self.draining:
+            if listener.fileno() == fd and not self.draining:  # else it was closed meanwhile
                 self.reactor.register(fd, self._acceptor(listener), select.EPOLLIN)
 
         self.reactor.call_later(_ACCEPT_PAUSE_S, resume)
@@ -199,6 +233,8 @@ class Relay:
 
     def remove_exchange(self, exchange: Exchange) -> None:
         self.exchanges.pop(exchange.stream, None)
+        if exchange.last_read_ns > exchange.received_ns:
+            self._heard_ns = max(self._heard_ns, exchange.last_read_ns)
         self.tap.keep_ticking = bool(self.exchanges)
 
     # What the observer learns of ourselves
@@ -210,6 +246,7 @@ class Relay:
     def _tick(self) -> None:
         now = monotonic_ns()
         self._tell_stats(now)
+        self._beat(now)
         self._in_slices(lambda exchange: exchange.acknowledge_late_again(now), list(self.exchanges.values()))
         if self.settings.idle_limit_s:
             since_ns = now - int(self.settings.idle_limit_s * 1e9)
@@ -217,6 +254,16 @@ class Relay:
         if os.getppid() != self._parent and not self.draining:
             self.drain()  # the supervisor is gone, and with it all who could stop or restart us
         self.reactor.call_later(_STATS_S, self._tick)
+
+    def _beat(self, now: int) -> None:
+        """Show the supervisor that we live, and what it cannot know: whether upstream answers."""
+        if self._line is None:
+            return
+        since, self._beat_ns = self._beat_ns, now
+        reads = (each.last_read_ns for each in self.exchanges.values() if each.last_read_ns > each.received_ns)
+        hearing = self._heard_ns >= since or any(read_ns >= since for read_ns in reads)
+        accepting = now - self._refused_ns > _NOT_ACCEPTING_NS
+        self._line.beat(Pulse(accepting=accepting, hearing=hearing, failures=self.dialer.failures))
 
     def _tell_stats(self, now: int) -> None:
         stats = RelayStats(

@@ -16,6 +16,7 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     listen_fds: tuple[int, ...]  # bound, listening stream sockets that were inherited
     index: int = 0
     tap_fd: int = -1  # our end of a SOCK_SEQPACKET pair; -1: nobody observes
+    supervisor_fd: int = -1  # our end of another one, for signs of life; -1: nobody listens
     max_body_bytes: int = 64 * 2**20
     request_timeout_s: float = 60.0  # from the first byte of a request to its last; answering has no limit
     connect_timeout_s: float = 10.0

@@ -63,6 +63,25 @@ def test_framing_without_payload_is_bounded_too() -> None:
     assert body.size < 1000
 
 
+def test_one_byte_chunks_are_refused_long_before_the_limit() -> None:
+    body = RequestBody(CHUNKED, limit=64 * 2**20)
+    for _ in range(13):
+        body.feed(b"1\r\nx\r\n" * 1000)
+    with pytest.raises(BodyTooLargeError):
+        body.feed(b"1\r\nx\r\n" * 1000)
+
+
+@pytest.mark.parametrize("size", [64, 1000, 8192])
+def test_chunks_as_clients_make_them_are_taken(size: int) -> None:
+    body = RequestBody(CHUNKED, limit=64 * 2**20)
+    chunk = b"%x\r\n%b\r\n" % (size, b"x" * size)
+    fed = 0
+    while fed < 4 * 2**20:
+        fed += body.feed(chunk * 100)[0]
+    assert body.feed(b"0\r\n\r\n")[0]
+    assert body.done
+
+
 def test_malformed_chunks_are_refused() -> None:
     with pytest.raises(FramingError):
         RequestBody(CHUNKED, limit=100).feed(b"2\r\nabc\r\n")

@@ -11,15 +11,17 @@ from typing import Final, NamedTuple
 
 MAX_REQUEST_HEAD: Final = 64 * 1024
 MAX_RESPONSE_HEAD: Final = 256 * 1024
-#: Reading a head must not hold up the streams; a head of many thousand tiny lines would.
+#: Reading a head must not hold up the streams; a head of many thousand tiny lines, or options of Connection, would.
 MAX_HEADERS: Final = 256
+MAX_OPTIONS: Final = 64
 
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _VALUE: Final = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
-_HEADER: Final = re.compile(rb"(%b):[ \t]*(%b)" % (_TOKEN, _VALUE))
+# Nothing here may have two neighbours that both take blanks: a line that does not match would then cost its square.
+_HEADER: Final = re.compile(rb"(%b):(%b)" % (_TOKEN, _VALUE))
 _REQUEST_LINE: Final = re.compile(rb"(%b) ([\x21-\x7e\x80-\xff]+) HTTP/([0-9])\.([0-9])" % _TOKEN)
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (%b))?" % _VALUE)
-_BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n|\r(?=[^\n])")
+_CR: Final = ord("\r")
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _NO_BODY: Final = frozenset((204, 304))
 
@@ -83,10 +85,17 @@ def end_of_head(buffer: bytearray, searched: int) -> int:
     Raises HeadError at once for a line end that is not CRLF, rather than waiting for a proper one.
     """
     end = buffer.find(b"\r\n\r\n", max(0, searched - 3))
-    bare = _BARE_LINE_END.search(buffer, max(0, searched - 1), end if end >= 0 else len(buffer))
-    if bare:
+    if _has_bare_line_end(buffer, searched, end):
         raise HeadError(400, "line_end", "Lines of a head end with CR LF.")
     return end + 4 if end >= 0 else -1
+
+
+def _has_bare_line_end(buffer: bytearray, searched: int, end: int) -> bool:
+    """Whether a CR or an LF stands alone. The last byte may be a CR whose LF is still to come."""
+    start = searched - 1 if searched and buffer[searched - 1] == _CR else searched
+    stop = len(buffer) - buffer.endswith(b"\r") if end < 0 else end
+    pairs = buffer.count(b"\r\n", start, stop)
+    return buffer.count(b"\n", start, stop) != pairs or buffer.count(b"\r", start, stop) != pairs
 
 
 def parse_request(head: bytes) -> Request:
@@ -141,7 +150,7 @@ def _parse_line(line: bytes, status: int) -> Header:
     match = _HEADER.fullmatch(line)
     if match is None:
         raise HeadError(status, "header_line", "A header line is malformed.")
-    return Header(line, match[1].lower(), match[2].rstrip(b" \t"))
+    return Header(line, match[1].lower(), match[2].strip(b" \t"))
 
 
 def _read_request_headers(request: Request) -> None:
@@ -172,6 +181,9 @@ def _read_framing(message: Message, status: int) -> None:
                 raise HeadError(status, "framing", "The only Transfer-Encoding understood is a single 'chunked'.")
             message.chunked = True
         elif name == b"connection":
-            options.update(option.strip(b" \t").lower() for option in value.split(b","))
+            named = value.split(b",", MAX_OPTIONS)
+            if len(options) + len(named) > MAX_OPTIONS:
+                raise HeadError(status, "header_line", f"Connection has at most {MAX_OPTIONS} options.")
+            options.update(option.strip(b" \t").lower() for option in named)
     message.connection = frozenset(options)
     message.keep_alive = b"close" not in options and (message.minor == 1 or b"keep-alive" in options)

@@ -11,12 +11,12 @@ from prefillwatch.relay.http_head import Header, Request
 
 #: Bytes are gathered in blocks, so that a client that sends them one by one costs no object for each.
 _BLOCK: Final = 96 * 1024
-#: Size lines and extensions are bytes received too; honest clients need far less for them.
-_FRAMING_ALLOWANCE: Final = 1024 * 1024
+#: Chunks cost time each, however small: their framing may be a quarter of the payload, and this much at first.
+_FRAMING_ALLOWANCE: Final = 64 * 1024
 
 
 class BodyTooLargeError(ValueError):
-    """More bytes came than a request may have."""
+    """More bytes came than a request may have, or than its payload needs."""
 
 
 class RequestBody:
@@ -53,7 +53,7 @@ class RequestBody:
         end, payload = self._chunks.feed(data)
         self._received += end
         self.size += len(payload)
-        if self.size > self._limit or self._received > 2 * self._limit + _FRAMING_ALLOWANCE:
+        if self.size > self._limit or self._received - self.size > self.size // 4 + _FRAMING_ALLOWANCE:
             raise BodyTooLargeError
         self._keep(payload)
         return end, payload

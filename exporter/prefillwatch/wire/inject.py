@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Final
 
@@ -56,8 +57,11 @@ _LONGEST_END: Final = len(b"\r\n\r")
 _STREAM_STARTS: Final = (b"data:", b"event:", b"id:", b"retry:", b":", b"\n", b"\r", b"\xef\xbb\xbf")
 # `usage` as the last member of the document, with nothing but counts in it: what vLLM sends with nearly every chunk.
 _LAST_USAGE: Final = re.compile(
-    rb',"usage":(?:null|\{(?:"[a-z_]+":(?:[0-9]+|null|\{(?:"[a-z_]+":(?:[0-9]+|null),?)*\}),?)*\})(?=\}(?:\r\n|\n|\r)+\Z)'
+    rb',"usage":(?:null|\{(?:"[a-z_]+":(?:[0-9]+|null|\{(?:"[a-z_]+":(?:[0-9]+|null),?)*\}),?)*\})(?=\}[\r\n]+\Z)'
 )
+_USAGE_KEY: Final = re.compile(rb'"usage"[ \t\r\n]*:[ \t\r\n]*')
+#: Places in an event that look like its usage and are tried; each try reads the whole event again.
+_MAX_TRIES: Final = 8
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -163,11 +167,11 @@ def _strip_member(event: bytes) -> bytes:
         return event
     if bytes(members.get("choices", b"")) == b"[]" and bytes(usage) != b"null":
         return b""
-    pattern = re.compile(rb'"usage"[ \t\r\n]*:[ \t\r\n]*' + re.escape(bytes(usage)))
-    for found in pattern.finditer(payload):
-        stripped = _without(payload, found.start(), found.end())
-        if stripped is not None and _same_members(stripped, members):
-            return event.replace(payload, stripped)
+    for found in itertools.islice(_USAGE_KEY.finditer(payload), _MAX_TRIES):
+        if payload.startswith(bytes(usage), found.end()):
+            stripped = _without(payload, found.start(), found.end() + len(bytes(usage)))
+            if stripped is not None and _same_members(stripped, members):
+                return event.replace(payload, stripped)
     return event
 
 

@@ -216,7 +216,8 @@ METRICS = (
 
 def test_check_of_a_whole_server_says_ok_in_every_line(upstream: HTTPServer) -> None:
     models = b'{"object":"list","data":[{"id":"m"},{"id":"adapter"}]}'
-    result = checked(upstream, {"/health": (200, b""), "/v1/models": (200, models), "/metrics": (200, METRICS)})
+    answers = {"/health": (200, b""), "/v1/models": (200, models), "/metrics": (200, METRICS)}
+    result = checked(upstream, answers, "--max-clients", "100")
     assert result.exit_code == 0
     assert {line.split()[0] for line in result.stdout.splitlines()} == {"ok"}
     assert "models: m, adapter" in result.stdout
@@ -276,6 +277,45 @@ def test_check_looks_at_where_the_plugin_would_reach_us(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     assert finding in checked(upstream, {}, "--engine-socket", path).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "descriptors", "finding"),
+    [
+        ((), 1 << 20, "ok      descriptors: 1048576 are enough for 524244 clients of a relay"),
+        ((), 1024, "missing descriptors: 1024 are enough for 468 clients of a relay, not for 10000; raise the limit"),
+        (("--max-clients", "900"), 1024, "not for 900; raise the limit"),
+        (("--max-clients", "900", "--relays", "2"), 1024, "ok      descriptors: "),
+    ],
+)
+def test_check_counts_descriptors(
+    upstream: HTTPServer,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    descriptors: int,
+    finding: str,
+) -> None:
+    monkeypatch.setattr("prefillwatch.commands.check.raise_descriptor_limit", lambda: descriptors)
+    assert finding in checked(upstream, {"/health": (200, b"")}, *arguments).stdout
+
+
+def test_check_says_when_largest_bodies_need_more_than_all_bodies_may_have(upstream: HTTPServer) -> None:
+    arguments = ("--relays", "4", "--max-body", "1GiB")
+    text = "missing bodies: 4 relays with room for one body of 1GiB each"
+    assert text in checked(upstream, {"/health": (200, b"")}, *arguments).stdout
+    assert "bodies:" not in checked(upstream, {"/health": (200, b"")}).stdout
+
+
+def test_check_finds_that_upstream_is_ourselves() -> None:
+    result = invoke("check", "--upstream", "http://127.1:9", "--listen", "127.0.0.1:9", "--admin", "127.0.0.1:0")
+    assert result.exit_code == 1
+    assert "failed  upstream: upstream http://127.1:9 is 127.0.0.1:9, where prefillwatch itself would" in result.stdout
+
+
+def test_serve_does_not_start_in_front_of_itself() -> None:
+    result = invoke("serve", "--upstream", "http://127.1:9", "--listen", "127.0.0.1:9", "--admin", "127.0.0.1:0")
+    assert result.exit_code == 2
+    assert "name the server behind it" in result.stderr
 
 
 def test_only_an_address_in_use_may_be_that_of_a_running_prefillwatch() -> None:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 
 from prefillwatch.engine.step_report import SOCKET_ENV
 from prefillwatch.errors import ConfigError
+from prefillwatch.relay.hops import Forwarded
 from prefillwatch.settings.addresses import ListenAddress, is_same_place
 from prefillwatch.settings.values import (
     FILE,
@@ -95,6 +96,11 @@ class Settings(BaseModel):
     preserve_host: Annotated[bool | None, SWITCH] = Field(
         None, description="send the client's Host header upstream; unset: yes, but not to an https upstream"
     )
+    forwarded: Annotated[Forwarded, choice("pass", "append", "replace", "drop")] = Field(
+        "replace",
+        description="X-Forwarded-For, -Proto, -Host and Forwarded of clients: replace them by the address that we see, "
+        "append it to them (behind a proxy that you trust), pass them on as they are, or drop them",
+    )
     usage: Annotated[Literal["off", "inject"], choice("off", "inject")] = Field(
         "off",
         description="with inject, ask upstream for token counts where the client did not, and strip them again",
@@ -103,12 +109,22 @@ class Settings(BaseModel):
         60.0, description="limit for receiving a whole request; answering has none"
     )
     max_body: Annotated[int, SIZE] = Field(64 * 2**20, description="largest request body")
+    max_bodies: Annotated[int, SIZE] = Field(
+        256 * 2**20,
+        description="request bodies that all relays together may hold; beyond it large ones wait, then 503",
+    )
+    max_clients: Annotated[int, count(0, 10**6)] = Field(
+        0, description="client connections of all relays together; 0: as many as descriptors (ulimit -n) allow"
+    )
     connect_timeout: Annotated[float, duration(0.01)] = Field(10.0, description="limit for connecting to upstream")
     upstream_keepalive: Annotated[float, duration(0.0)] = Field(
         4.0, description="keep an idle upstream connection this long; stay below the server's own limit (vLLM: 5s)"
     )
     client_idle_timeout: Annotated[float, duration(0.1)] = Field(
         75.0, description="keep an idle client connection this long"
+    )
+    client_write_timeout: Annotated[float, duration(0.1)] = Field(
+        60.0, description="leave a client that takes no byte of its answer for this long, and stop upstream"
     )
     idle_limit: Annotated[float, duration(0.0)] = Field(
         0.0, description="cut an answer after this long without a byte from upstream; 0: never"

@@ -92,7 +92,7 @@ class Supervisor:
         if command is None:
             return None
         try:
-            env = {**os.environ, **self._engine_socket.environment()}
+            env = {**os.environ, **self._engine_socket.environment(), **self._launch.command_environment()}
             return self._children.start(command.argv, death_signal=signal.SIGTERM, env=env)
         except OSError as error:
             found = not isinstance(error, FileNotFoundError)

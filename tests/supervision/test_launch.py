@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from prefillwatch.config import Settings, load
@@ -31,6 +32,10 @@ OTHER_VALUES: dict[str, dict[str, Any]] = {
     "usage": {"usage": "inject"},
     "request_timeout": {"request_timeout": "7s"},
     "max_body": {"max_body": "7MiB"},
+    "max_bodies": {"max_bodies": "70MiB"},
+    "max_clients": {"max_clients": "7"},
+    "client_write_timeout": {"client_write_timeout": "7s"},
+    "forwarded": {"forwarded": "append"},
     "connect_timeout": {"connect_timeout": "7s"},
     "upstream_keepalive": {"upstream_keepalive": "7s"},
     "client_idle_timeout": {"client_idle_timeout": "7s"},
@@ -62,7 +67,8 @@ SUPERVISORS = {"upstream", "listen", "admin", "relays", "stop_timeout", "engine_
 
 def told(launch: Launch) -> tuple[RelaySettings, ObserverSettings]:
     relay = decode_relay_settings(launch.relay_settings(1, [3, 4], 5))
-    return relay, decode_settings(launch.observer_settings([6, 7], 8, [9]))
+    assert relay.name == launch.name
+    return msgspec.structs.replace(relay, name=""), decode_settings(launch.observer_settings([6, 7], 8, [9]))
 
 
 def launch_with(flags: dict[str, Any], **more: Any) -> Launch:
@@ -105,3 +111,32 @@ def test_our_processes_compute_in_one_thread_whatever_the_user_set_for_the_serve
 ) -> None:
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "64")
     assert Launch(load({"upstream": "http://u"}, {}), "http://u").environment()["OPENBLAS_NUM_THREADS"] == "1"
+
+
+def test_every_sidecar_has_a_name_of_its_own_for_all_its_relays() -> None:
+    launch = launch_with({})
+    names = {decode_relay_settings(launch.relay_settings(index, [], 5)).name for index in range(3)}
+    assert len(names) == 1
+    assert launch_with({}).name not in names
+
+
+@pytest.mark.parametrize(
+    ("flags", "upstream", "believed"),
+    [
+        ({}, "http://127.0.0.1:8000", "127.0.0.1,::1"),
+        ({}, "unix:/run/vllm.sock", "*"),
+        ({"forwarded": "append"}, "unix:/run/vllm.sock", None),
+        ({"forwarded": "pass"}, "http://127.0.0.1:8000", None),
+    ],
+)
+def test_the_command_is_told_whom_to_believe(
+    flags: dict[str, Any], upstream: str, believed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
+    environment = Launch(load(flags, {}), upstream).command_environment()
+    assert environment.get("FORWARDED_ALLOW_IPS") == believed
+
+
+def test_what_the_user_decided_about_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.1")
+    assert launch_with({}).command_environment() == {}

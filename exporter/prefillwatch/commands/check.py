@@ -18,12 +18,19 @@ from prefillwatch.config import Settings
 from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
 from prefillwatch.engine.kinds import PageError, PageSample, read_page
 from prefillwatch.engine.poller import LARGEST_MODEL_LIST, LARGEST_PAGE
-from prefillwatch.errors import AddressInUseError, ListenError
+from prefillwatch.errors import AddressInUseError, ConfigError, ListenError
+from prefillwatch.relay.bodies import BodyShares
+from prefillwatch.relay.reactor import raise_descriptor_limit
+from prefillwatch.relay.room import most_clients
 from prefillwatch.settings.addresses import ListenAddress
+from prefillwatch.settings.quantities import format_size
 from prefillwatch.supervision.certificates import check_certificates
 from prefillwatch.supervision.listening import bind_listeners
+from prefillwatch.supervision.own_address import refuse_own_address
 
 _WANTS_KEY: Final = (401, 403)
+#: What one relay is built for.
+_MANY_CLIENTS: Final = 10_000
 
 
 class Verdict(enum.Enum):
@@ -62,9 +69,17 @@ def check(settings: Settings) -> None:
 
 
 async def _report(upstream: str, settings: Settings) -> int:
-    findings = [Finding(Verdict.OK, "settings", "valid"), *look_at_addresses(settings), *look_at_socket(settings)]
+    findings = [
+        Finding(Verdict.OK, "settings", "valid"),
+        *look_at_addresses(settings),
+        *look_at_socket(settings),
+        *look_at_limits(settings),
+    ]
     for finding in findings:
         click.echo(finding)
+    if (loop := look_for_loop(upstream, settings)) is not None:
+        click.echo(loop)
+        return 1
     async for finding in look_at_upstream(upstream, settings):
         findings.append(finding)
         click.echo(finding)
@@ -102,6 +117,37 @@ def look_at_socket(settings: Settings) -> Iterator[Finding]:
         yield Finding(Verdict.MISSING, "engine_socket", f"{folder} {reason}; choose another path")
     else:
         yield Finding(Verdict.OK, "engine_socket", f"{path} can be listened on")
+
+
+def look_at_limits(settings: Settings) -> Iterator[Finding]:
+    """Whether the system leaves us what we are meant to bear."""
+    descriptors = raise_descriptor_limit()
+    clients, wanted_clients = most_clients(descriptors), -(-settings.max_clients // settings.relays) or _MANY_CLIENTS
+    if clients < wanted_clients:
+        text = (
+            f"{descriptors} are enough for {clients} clients of a relay, not for {wanted_clients}; raise the limit "
+            "(ulimit -n, LimitNOFILE=, --ulimit nofile=), or further clients wait until others leave"
+        )
+        yield Finding(Verdict.MISSING, "descriptors", text)
+    else:
+        yield Finding(Verdict.OK, "descriptors", f"{descriptors} are enough for {clients} clients of a relay")
+    every = settings.relays * BodyShares.of(settings.max_bodies, settings.relays, settings.max_body).total
+    if every > settings.max_bodies:
+        relays = "1 relay" if settings.relays == 1 else f"{settings.relays} relays"
+        text = (
+            f"{relays} with room for one body of {format_size(settings.max_body)} each may hold {format_size(every)}, "
+            f"more than max_bodies ({format_size(settings.max_bodies)}) says; lower max_body, or have the memory"
+        )
+        yield Finding(Verdict.MISSING, "bodies", text)
+
+
+def look_for_loop(upstream: str, settings: Settings) -> Finding | None:
+    """Whether upstream is ourselves; then there is nobody else to ask."""
+    try:
+        refuse_own_address(settings, upstream)
+    except ConfigError as error:
+        return Finding(Verdict.FAILED, "upstream", str(error))
+    return None
 
 
 async def look_at_upstream(upstream: str, settings: Settings) -> AsyncIterator[Finding]:

@@ -17,6 +17,7 @@ from prefillwatch.errors import ConfigError
 from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.supervision.certificates import check_certificates
 from prefillwatch.supervision.launch import Launch
+from prefillwatch.supervision.own_address import refuse_own_address
 from prefillwatch.supervision.upstream_command import free_port, prepare
 from prefillwatch.supervisor import Supervisor
 
@@ -63,6 +64,7 @@ def supervise(launch: Launch) -> int:
     settings = launch.settings
     logs.configure(settings.log_level, settings.log_format, "prefillwatch")
     check_certificates(settings)
+    refuse_own_address(settings, launch.upstream)
     supervisor = Supervisor(launch)
     return asyncio.run(supervisor.run(lambda: _say_where_to_look(launch, supervisor)))
 

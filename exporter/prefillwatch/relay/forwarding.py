@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from prefillwatch.relay.hops import Hop
 from prefillwatch.relay.http_head import Header, Request, Response
 
 _HOP_BY_HOP: Final = frozenset(
@@ -21,11 +22,14 @@ _HOP_BY_HOP: Final = frozenset(
 )
 # A Connection header cannot take these away: they say where the message ends and for whom it is.
 _KEPT_ANYWAY: Final = frozenset((b"content-length", b"host"))
+_UNKNOWN: Final = Hop()
 
 
-def request_head(request: Request, authority: bytes, *, keep_host: bool, length: int = -1) -> bytes:
+def request_head(
+    request: Request, authority: bytes, *, keep_host: bool, length: int = -1, hop: Hop = _UNKNOWN
+) -> bytes:
     """The head to send upstream. ``length`` replaces Content-Length where the body was changed (-1: it was not)."""
-    dropped = _HOP_BY_HOP | (request.connection - _KEPT_ANYWAY) | {b"expect"}
+    dropped = _HOP_BY_HOP | (request.connection - _KEPT_ANYWAY) | {b"expect"} | hop.dropped
     lines = [b"%b %b HTTP/1.1" % (request.method, request.target)]
     if not any(header.name == b"host" for header in request.headers):
         lines.append(b"Host: " + authority)
@@ -36,6 +40,7 @@ def request_head(request: Request, authority: bytes, *, keep_host: bool, length:
             continue  # what is to be stripped from the answer again must come uncompressed
         elif name not in dropped:
             lines.append(line)
+    lines += hop.lines(request, keep_host=keep_host)
     if length >= 0:
         lines.append(b"Content-Length: %d" % length)
     elif request.chunked:

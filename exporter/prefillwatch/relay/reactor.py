@@ -36,6 +36,10 @@ QUIET: Final = select.EPOLLIN | select.EPOLLOUT
 ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
+#: Where the system knows no limit; more than any machine has ports for.
+_UNLIMITED: Final = 1 << 20
+
+
 def _ignore(events: int) -> None:
     """Handler of a descriptor that is about to be closed."""
 
@@ -187,11 +191,13 @@ class Reactor:
             opened.close()
 
 
-def raise_descriptor_limit() -> None:
-    """Every stream holds two descriptors: allow as many as the system lets us."""
+def raise_descriptor_limit() -> int:
+    """Every stream holds two descriptors: allow as many as the system lets us. Gives how many that are."""
     import resource  # needed once
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else _UNLIMITED

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from prefillwatch.relay.blocks import Blocks
 from prefillwatch.relay.forwarding import forwarded_trailers
 from prefillwatch.relay.framing import ChunkedScanner, LengthScanner
 from prefillwatch.relay.http_head import Header, Request
 
-#: Bytes are gathered in blocks, so that a client that sends them one by one costs no object for each.
-_BLOCK: Final = 96 * 1024
 #: Chunks cost time each, however small: their framing may be a quarter of the payload, and this much at first.
 _FRAMING_ALLOWANCE: Final = 64 * 1024
 
@@ -22,7 +21,7 @@ class BodyTooLargeError(ValueError):
 class RequestBody:
     """What `feed` was given, less the transfer coding."""
 
-    __slots__ = ("_blocks", "_chunks", "_limit", "_received", "size")
+    __slots__ = ("_blocks", "_chunks", "_limit", "_received")
 
     def __init__(self, request: Request, limit: int) -> None:
         """Raises BodyTooLargeError for an announced length beyond ``limit``."""
@@ -32,9 +31,13 @@ class RequestBody:
         self._chunks: ChunkedScanner | LengthScanner = (
             ChunkedScanner() if request.chunked else LengthScanner(max(0, request.content_length))
         )
-        self._blocks: list[bytearray] = []
+        self._blocks = Blocks()
         self._received = 0
-        self.size = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of payload so far."""
+        return self._blocks.size
 
     @property
     def done(self) -> bool:
@@ -52,17 +55,17 @@ class RequestBody:
         """
         end, payload = self._chunks.feed(data)
         self._received += end
-        self.size += len(payload)
-        if self.size > self._limit or self._received - self.size > self.size // 4 + _FRAMING_ALLOWANCE:
+        size = self.size + len(payload)
+        if size > self._limit or self._received - size > size // 4 + _FRAMING_ALLOWANCE:
             raise BodyTooLargeError
-        self._keep(payload)
+        self._blocks.add(payload)
         return end, payload
 
     def whole(self) -> bytes:
         """The payload in one piece."""
         return b"".join(self._blocks)
 
-    def framed(self) -> Iterator[bytes | bytearray]:
+    def framed(self) -> Iterator[bytes | memoryview]:
         """The bytes to send on."""
         if isinstance(self._chunks, LengthScanner):
             yield from self._blocks
@@ -72,9 +75,3 @@ class RequestBody:
             yield block
             yield b"\r\n"
         yield forwarded_trailers(self.trailers)
-
-    def _keep(self, payload: bytes) -> None:
-        if self._blocks and len(self._blocks[-1]) + len(payload) <= _BLOCK:
-            self._blocks[-1] += payload
-        elif payload:
-            self._blocks.append(bytearray(payload))

@@ -43,7 +43,7 @@ class Sending:
         self.sent_ns = 0
         self._out = deque(memoryview(piece) for piece in self._framed(inject=inject))
 
-    def _framed(self, *, inject: bool) -> list[bytes | bytearray]:
+    def _framed(self, *, inject: bool) -> list[bytes | memoryview]:
         request, body = self._request, self._body
         assert body is not None
         changed = injection.rewritten(request, body) if inject else None

@@ -8,6 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from prefillwatch.relay.hops import Forwarded
+
 
 class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of one relay process. Durations are seconds, sizes bytes."""
@@ -18,10 +20,14 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tap_fd: int = -1  # our end of a SOCK_SEQPACKET pair; -1: nobody observes
     supervisor_fd: int = -1  # our end of another one, for signs of life; -1: nobody listens
     max_body_bytes: int = 64 * 2**20
+    max_bodies_bytes: int = 256 * 2**20  # of all relays together
+    max_clients: int = 0  # of all relays together; 0: as descriptors allow
+    relays: int = 1  # that share these two
     request_timeout_s: float = 60.0  # from the first byte of a request to its last; answering has no limit
     connect_timeout_s: float = 10.0
     upstream_keepalive_s: float = 4.0
     client_idle_s: float = 75.0
+    client_write_s: float = 60.0  # without one byte of an answer taken
     idle_limit_s: float = 0.0  # longest silence of an answer; 0: none
     drain_s: float = 25.0
     tls_cert: str = ""
@@ -29,6 +35,8 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     upstream_ca: str = ""
     upstream_insecure: bool = False
     preserve_host: bool | None = None  # None: kept, but for https upstreams, which route and verify by their own name
+    forwarded: Forwarded = "replace"
+    name: str = ""  # in Via, where it tells a request that comes back to us; the same for all relays. Empty: no Via
     inject_usage: bool = False
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -18,15 +19,21 @@ from prefillwatch.relay.settings import RelaySettings
 from prefillwatch.supervision.upstream_command import UpstreamCommand
 
 _RELAY: Final = (sys.executable, "-m", "prefillwatch.relay")
+FORWARDED_ALLOW_IPS: Final = "FORWARDED_ALLOW_IPS"
 _OBSERVER: Final = (sys.executable, "-m", "prefillwatch.observer")
 #: Else the libraries behind numpy start a thread for every core as soon as they are imported, each with 32 MiB of
 #: addresses, to solve equations of three unknowns.
 _ONE_THREAD: Final = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
+def _new_name() -> str:
+    """What our relays call themselves in Via: no other sidecar has the same, so a request that names us was here."""
+    return f"prefillwatch-{secrets.token_hex(4)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The plan of one life of prefillwatch. ``command`` is the server that ``run`` starts."""
+    """The plan of one life of prefillwatch. ``command`` is the server that ``run`` starts, ``name`` is ours in Via."""
 
     settings: Settings
     upstream: str
@@ -34,10 +41,20 @@ class Launch:
     record: RecordSettings | None = None
     relay_argv: Sequence[str] = _RELAY
     observer_argv: Sequence[str] = _OBSERVER
+    name: str = field(default_factory=_new_name)
 
     def environment(self) -> dict[str, str]:
         """Our own processes import nothing that happens to lie in the user's folder, and compute in one thread each."""
         return {**os.environ, "PYTHONSAFEPATH": "1", **_ONE_THREAD}
+
+    def command_environment(self) -> dict[str, str]:
+        """What the server that ``run`` starts needs, so that uvicorn believes what we say of clients, and nobody else.
+
+        It believes whoever connects from these addresses. On a Unix socket there are none, and nobody but us.
+        """
+        if self.settings.forwarded != "replace" or FORWARDED_ALLOW_IPS in os.environ:
+            return {}
+        return {FORWARDED_ALLOW_IPS: "*" if self.upstream.startswith("unix:") else "127.0.0.1,::1"}
 
     def relay_settings(self, index: int, listen_fds: Sequence[int], tap_fd: int) -> bytes:
         """The JSON that relay ``index`` reads."""
@@ -49,10 +66,14 @@ class Launch:
                 tap_fd=tap_fd,
                 upstream=self.upstream,
                 max_body_bytes=settings.max_body,
+                max_bodies_bytes=settings.max_bodies,
+                max_clients=settings.max_clients,
+                relays=settings.relays,
                 request_timeout_s=settings.request_timeout,
                 connect_timeout_s=settings.connect_timeout,
                 upstream_keepalive_s=settings.upstream_keepalive,
                 client_idle_s=settings.client_idle_timeout,
+                client_write_s=settings.client_write_timeout,
                 idle_limit_s=settings.idle_limit,
                 drain_s=settings.drain_timeout,
                 tls_cert=str(settings.tls_cert or ""),
@@ -60,6 +81,8 @@ class Launch:
                 upstream_ca=str(settings.upstream_ca or ""),
                 upstream_insecure=settings.upstream_insecure,
                 preserve_host=settings.preserve_host,
+                forwarded=settings.forwarded,
+                name=self.name,
                 inject_usage=settings.usage == "inject",
             )
         )

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from prefillwatch.relay import answers
-from prefillwatch.relay.exchange import Exchange
+from prefillwatch.relay.client_state import ANSWERED, NEXT, RESTING, ClientState, ClientStateError
+from prefillwatch.relay.exchange.commands import Farewell
 from prefillwatch.relay.framing import FramingError
 from prefillwatch.relay.http_head import MAX_REQUEST_HEAD, HeadError, Request, end_of_head, parse_request
 from prefillwatch.relay.reactor import EDGES, ENDED, monotonic_ns
@@ -16,7 +17,8 @@ from prefillwatch.relay.request_body import BodyTooLargeError, RequestBody
 from prefillwatch.relay.upstream import ByteStream, abort_on_close
 
 if TYPE_CHECKING:
-    from prefillwatch.relay.relay import Relay
+    from prefillwatch.relay.deadlines import Deadlines
+    from prefillwatch.relay.ports import ClientServices, Exchange
     from prefillwatch.relay.tls import TlsSocket
 
 _READ_BYTES: Final = 64 * 1024
@@ -31,12 +33,11 @@ class ClientConnection:
     """Receives requests and holds what the client's socket did not take yet (at most about one read)."""
 
     __slots__ = (
-        "_body", "_buffer", "_closing",
-        "_ending", "_first_ns", "_lingered", "_reading", "_searched", "_unread", "exchange", "fd",
-        "is_tls", "recv", "relay", "send", "socket", "tls", "unsent",
+        "_body", "_buffer", "_end_announced", "_first_ns", "_lingered", "_searched",
+        "exchange", "fd", "is_tls", "recv", "relay", "send", "socket", "state", "tls", "unsent",
     )  # fmt: skip
 
-    def __init__(self, relay: Relay, opened: socket.socket, tls: TlsSocket | None) -> None:
+    def __init__(self, relay: ClientServices, opened: socket.socket, tls: TlsSocket | None) -> None:
         self.relay = relay
         self.tls = tls
         self.socket: socket.socket | None = tls.socket if tls else opened
@@ -47,22 +48,35 @@ class ClientConnection:
         self.is_tls = tls is not None
         self.exchange: Exchange | None = None
         self.unsent: memoryview | None = None
+        self.state = ClientState.IDLE if tls is None else ClientState.HANDSHAKE
         self._buffer = bytearray()  # of heads, and of requests that came early
         self._searched = 0
         self._first_ns = 0  # when the first byte of the request was read
         self._body: RequestBody | None = None
-        # What to do when there is something to read; not bound, since that would be a reference cycle.
-        self._reading: Callable[[ClientConnection], None] = ClientConnection._read_head
-        self._unread = False
-        self._ending = False  # the client's end was announced; it will not be again, so reading goes on up to it
-        self._closing = False
+        self._end_announced = False  # the client's; it will not be again, so reading goes on up to it
         self._lingered = 0
-        if tls is None:
-            relay.client_idle.add(self)
-            relay.reactor.register(self.fd, self._on_event, EDGES)
-        else:
-            relay.receiving.add(self)
-            relay.reactor.register(self.fd, self._on_handshake, EDGES)
+        self._deadlines(self.state).add(self)  # type: ignore[union-attr]
+        relay.reactor.register(self.fd, self._on_event if tls is None else self._on_handshake, EDGES)
+
+    def _go(self, state: ClientState) -> None:
+        """Go to the next state, and from the deadline of this one to the next one's. Raises ClientStateError."""
+        if state not in NEXT[self.state]:
+            raise ClientStateError(self.state, state)
+        old, new = self._deadlines(self.state), self._deadlines(state)
+        self.state = state
+        if old is not new:
+            if old is not None:
+                old.discard(self)
+            if new is not None:
+                new.add(self)
+
+    def _deadlines(self, state: ClientState) -> Deadlines[ClientConnection] | None:
+        """Where connections in this state are timed; a deadline counts from the first of the states that share it."""
+        if state is ClientState.IDLE:
+            return self.relay.client_idle
+        if state in _RECEIVING:
+            return self.relay.receiving
+        return self.relay.lingering if state in _ENDING else None
 
     # Events
     # -----------------------------------------------------------------------------------------------------------------
@@ -71,11 +85,11 @@ class ClientConnection:
         if self.unsent is not None and events & select.EPOLLOUT:
             self._flush()
         if events & ENDED:
-            self._ending = True
-        if self._ending and self.exchange is not None and self.exchange.is_answering:
+            self._end_announced = True
+        if self._end_announced and self.state in ANSWERED:
             self.gone()
-        elif events & (select.EPOLLIN | ENDED) and self.socket is not None:
-            self._reading(self)
+        elif events & (select.EPOLLIN | ENDED):
+            self._read_on()
 
     def _on_handshake(self, _events: int) -> None:
         assert self.tls is not None
@@ -85,8 +99,7 @@ class ClientConnection:
         except OSError:
             self.abort()
             return
-        self.relay.receiving.discard(self)
-        self.relay.client_idle.add(self)
+        self._go(ClientState.IDLE)
         self.relay.reactor.handlers[self.fd] = self._on_event
         self._read_head()
 
@@ -101,13 +114,15 @@ class ClientConnection:
         if not data:
             self.gone()
             return None
-        if len(data) == _READ_BYTES or self._ending or self.is_tls:
+        if len(data) == _READ_BYTES or self._end_announced or self.is_tls:
             self.relay.reactor.soon(self._read_on)
         return data
 
     def _read_on(self) -> None:
-        if self.socket is not None:
-            self._reading(self)
+        _READ[self.state](self)
+
+    def _read_nothing(self) -> None:
+        """What may be there stays in the kernel."""
 
     # A request
     # -----------------------------------------------------------------------------------------------------------------
@@ -116,15 +131,14 @@ class ClientConnection:
         data = self._receive()
         if data is not None:
             now = monotonic_ns()
-            if not self._first_ns:
+            if self.state is ClientState.IDLE:
                 self._begin_request(now)
             self._buffer += data
             self._take_head(now)
 
     def _begin_request(self, now: int) -> None:
         self._first_ns = now
-        self.relay.client_idle.discard(self)
-        self.relay.receiving.add(self)
+        self._go(ClientState.HEAD)
 
     def _take_head(self, now: int) -> None:
         buffer = self._buffer
@@ -149,6 +163,7 @@ class ClientConnection:
 
     def _accept(self, request: Request, rest: bytes, now: int) -> None:
         exchange = self._open_exchange(request)
+        self._go(ClientState.BODY)
         refusal = _refusal(request)
         if refusal is not None:
             self.refuse(*refusal)
@@ -158,16 +173,19 @@ class ClientConnection:
         except BodyTooLargeError:
             self._refuse_size()
             return
-        self._reading = ClientConnection._read_body
         if not self._body.done and not rest and request.expect_continue:
-            self.write(_CONTINUE)
+            self._ask_for_body()
         if rest or self._body.done:
             self._take_body(exchange, rest, now)
 
     def _open_exchange(self, request: Request) -> Exchange:
-        self.exchange = exchange = Exchange(self.relay, self, request)
+        self.exchange = exchange = self.relay.new_exchange(self, request)
         exchange.open(self._first_ns)
         return exchange
+
+    def _ask_for_body(self) -> None:
+        if not self.write(_CONTINUE):
+            self.gone()
 
     def _read_body(self) -> None:
         exchange = self.exchange
@@ -191,14 +209,13 @@ class ClientConnection:
         if body.done:
             self._buffer += data[end:]
             self._body = None
-            self._reading = ClientConnection._read_early
-            self.relay.receiving.discard(self)
+            self._go(ClientState.ANSWERING)
             exchange.begin(body, now)
 
     def _read_early(self) -> None:
         """While an answer is under way: further requests, or the client's end."""
         if len(self._buffer) >= _MAX_PIPELINED:
-            self._unread = True
+            self._go(ClientState.FULL)
             return
         data = self._receive()
         if data is not None:
@@ -220,8 +237,6 @@ class ClientConnection:
         """Answer with an error of our own, before upstream saw anything."""
         exchange = self.exchange
         assert exchange is not None
-        self._body = None
-        self.relay.receiving.discard(self)
         exchange.reject(status, reason, message)
 
     def _refuse_size(self) -> None:
@@ -231,20 +246,20 @@ class ClientConnection:
     # An answer
     # -----------------------------------------------------------------------------------------------------------------
 
-    def write(self, data: bytes) -> None:
-        """Send, and hold what the socket does not take: `unsent` tells, and the exchange pauses then."""
+    def write(self, data: bytes) -> bool:
+        """Send, and hold what the socket does not take: `unsent` tells. False: the client has left."""
         if self.unsent is not None:
             self.unsent = memoryview(bytes(self.unsent) + data)
-            return
+            return True
         try:
             sent = self.send(data)
         except BlockingIOError:
             sent = 0
         except OSError:
-            self.gone()
-            return
+            return False
         if sent < len(data):
             self.hold(data, sent)
+        return True
 
     def hold(self, data: bytes, sent: int) -> None:
         """The socket took only ``sent`` bytes."""
@@ -264,26 +279,32 @@ class ClientConnection:
         self.unsent = None
         if self.exchange is not None:
             self.exchange.client_unblocked()
-        elif self._closing:
+        elif self.state is ClientState.CLOSING:
             self._half_close()
 
-    def exchange_over(self, *, keep: bool) -> None:
-        """The exchange has ended and its answer is on its way out."""
-        self.exchange = None
-        self._first_ns = 0
-        if not keep or self.relay.draining:
+    def exchange_over(self, farewell: Farewell, words: bytes) -> None:
+        """The exchange has ended; ``words`` are sent before what ``farewell`` says."""
+        self.exchange = self._body = None
+        if words and not self.write(words):
+            self.abort()
+        elif farewell is Farewell.NEXT and not self.relay.policy.draining:
+            self._await_next()
+        elif farewell is Farewell.NEXT or farewell is Farewell.CLOSE:
             self.close_gently()
-            return
-        self._reading = ClientConnection._read_head
-        if self._buffer or self._unread:
-            self._unread = False
+        elif farewell is Farewell.BREAK_OFF:
+            self._break_off()
+        elif farewell is Farewell.RESET:
+            self._reset()
+
+    def _await_next(self) -> None:
+        if self._buffer:
             self._begin_request(monotonic_ns())
             self.relay.reactor.soon(self._next_request)
         else:
-            self.relay.client_idle.add(self)
+            self._go(ClientState.IDLE)
 
     def _next_request(self) -> None:
-        if self.socket is not None and self.exchange is None and not self._closing:
+        if self.state is ClientState.HEAD:
             self._take_head(monotonic_ns())
             self._read_on()
 
@@ -299,24 +320,21 @@ class ClientConnection:
 
     def drain(self) -> None:
         """Close if nothing is being received or answered; what has just arrived still counts."""
-        if self.exchange is None and not self._closing:
+        if self.state in (ClientState.IDLE, ClientState.HEAD):
             self._read_on()
-        if self.socket is not None and self.exchange is None and not self._buffer and not self._closing:
+        if self.state in RESTING and not self._buffer:
             self.close_gently()
 
     def close_gently(self) -> None:
         """Close once everything was sent, and not before the client had a chance to read it."""
-        self._closing = True
+        self._go(ClientState.CLOSING)
         self._buffer.clear()
-        self._reading = ClientConnection._throw_away
-        self.relay.client_idle.discard(self)
-        self.relay.receiving.discard(self)
-        self.relay.lingering.add(self)
         if self.unsent is None:
             self._half_close()
 
     def _half_close(self) -> None:
         assert self.socket is not None
+        self._go(ClientState.LINGERING)
         if self.tls is not None:
             self.tls.end()
         try:
@@ -333,24 +351,25 @@ class ClientConnection:
             if self._lingered > _MAX_LINGERING:
                 self.abort()
 
-    def cut(self, *, reset: bool) -> None:
-        """End an answer that is not complete so that the client notices.
-
-        Framed answers miss their end; one that would end with the connection needs a reset to look unfinished.
-        """
-        self.exchange = None
-        if reset and self.socket is not None:
-            abort_on_close(self.socket)
-        if reset or self.tls is not None:  # over TLS it is the missing goodbye that tells
-            self.abort()
-        else:
+    def _break_off(self) -> None:
+        """End an answer whose framing shows that it is not complete."""
+        if self.tls is None:
             self.close_gently()
+        else:  # it is the missing goodbye that tells
+            self.abort()
+
+    def _reset(self) -> None:
+        """End an answer that a close would end, so that it looks unfinished."""
+        assert self.socket is not None
+        abort_on_close(self.socket)
+        self.abort()
 
     def abort(self) -> None:
         """Close now; calling twice does no harm."""
         opened, self.socket = self.socket, None
         if opened is not None:
             self.unsent = None
+            self._go(ClientState.CLOSED)
             self.relay.forget_client(self)
             self.relay.reactor.close(opened)
 
@@ -359,6 +378,22 @@ class ClientConnection:
         if self.exchange is not None:
             self.exchange.crash()
         self.abort()
+
+
+_RECEIVING: Final = frozenset((ClientState.HANDSHAKE, ClientState.HEAD, ClientState.BODY))
+_ENDING: Final = frozenset((ClientState.CLOSING, ClientState.LINGERING))
+#: What to do when there is something to read.
+_READ: Final[dict[ClientState, Callable[[ClientConnection], None]]] = {
+    ClientState.HANDSHAKE: ClientConnection._read_nothing,
+    ClientState.IDLE: ClientConnection._read_head,
+    ClientState.HEAD: ClientConnection._read_head,
+    ClientState.BODY: ClientConnection._read_body,
+    ClientState.ANSWERING: ClientConnection._read_early,
+    ClientState.FULL: ClientConnection._read_nothing,
+    ClientState.CLOSING: ClientConnection._throw_away,
+    ClientState.LINGERING: ClientConnection._throw_away,
+    ClientState.CLOSED: ClientConnection._read_nothing,
+}
 
 
 def _refusal(request: Request) -> tuple[int, str, str] | None:

@@ -15,7 +15,10 @@ from prefillwatch.relay import lag
 from prefillwatch.relay.client import ClientConnection
 from prefillwatch.relay.deadlines import Deadlines
 from prefillwatch.relay.dialer import Dialer
-from prefillwatch.relay.exchange import Exchange
+from prefillwatch.relay.exchange.core import Policy
+from prefillwatch.relay.exchange.driver import Exchange
+from prefillwatch.relay.http_head import Request
+from prefillwatch.relay.ports import Client
 from prefillwatch.relay.reactor import Handler, Reactor, monotonic_ns
 from prefillwatch.relay.sending import REPEAT_WITHIN_S, Sending
 from prefillwatch.relay.settings import RelaySettings, parse_upstream
@@ -71,7 +74,7 @@ class Relay:
         self.clients: set[ClientConnection] = set()
         self.exchanges: dict[int, Exchange] = {}
         self.retries = 0
-        self.draining = False
+        self.policy = Policy(inject_usage=settings.inject_usage)
         self._drained_ns = 0
         self._last_stream = 0
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listen_fds]
@@ -83,6 +86,10 @@ class Relay:
         if settings.supervisor_fd >= 0:
             self._line = SupervisorLine(reactor, settings.supervisor_fd, self.cover)
         self._parent = os.getppid()
+
+    @property
+    def draining(self) -> bool:
+        return self.policy.draining
 
     # Begin and end
     # -----------------------------------------------------------------------------------------------------------------
@@ -116,7 +123,7 @@ class Relay:
             if now - self._drained_ns > _SAME_SIGNAL_NS:
                 self.cut()
             return
-        self.draining = True
+        self.policy.draining = True
         self._drained_ns = now
         self._close_listeners()
         self.reactor.soon(self._close_idle)
@@ -214,14 +221,14 @@ class Relay:
     def forget_client(self, client: ClientConnection) -> None:
         """Its connection is closed."""
         self.clients.discard(client)
-        self.client_idle.discard(client)
-        self.receiving.discard(client)
-        self.lingering.discard(client)
         if self.draining:
             self._stop_when_drained()
 
     # Exchanges
     # -----------------------------------------------------------------------------------------------------------------
+
+    def new_exchange(self, client: Client, request: Request) -> Exchange:
+        return Exchange(self, client, request)
 
     def next_stream(self) -> int:
         self._last_stream += 1
@@ -232,9 +239,8 @@ class Relay:
         self.tap.keep_ticking = True
 
     def remove_exchange(self, exchange: Exchange) -> None:
-        self.exchanges.pop(exchange.stream, None)
-        if exchange.last_read_ns > exchange.received_ns:
-            self._heard_ns = max(self._heard_ns, exchange.last_read_ns)
+        if self.exchanges.pop(exchange.stream, None) is not None:
+            self._heard_ns = max(self._heard_ns, exchange.heard_ns)
         self.tap.keep_ticking = bool(self.exchanges)
 
     # What the observer learns of ourselves
@@ -260,8 +266,7 @@ class Relay:
         if self._line is None:
             return
         since, self._beat_ns = self._beat_ns, now
-        reads = (each.last_read_ns for each in self.exchanges.values() if each.last_read_ns > each.received_ns)
-        hearing = self._heard_ns >= since or any(read_ns >= since for read_ns in reads)
+        hearing = self._heard_ns >= since or any(each.heard_ns >= since for each in self.exchanges.values())
         accepting = now - self._refused_ns > _NOT_ACCEPTING_NS
         self._line.beat(Pulse(accepting=accepting, hearing=hearing, failures=self.dialer.failures))
 

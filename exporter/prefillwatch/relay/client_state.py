@@ -1,0 +1,52 @@
+"""The life of a client's connection: what its bytes are for, and what may follow what.
+
+As in `exchange.state` the table is the whole truth, and going on to a state that it does not allow is a fault of ours.
+"""
+
+from __future__ import annotations
+
+import enum
+from types import MappingProxyType
+from typing import Final
+
+
+class ClientState(enum.IntEnum):
+    HANDSHAKE = 0  # TLS is being agreed on
+    IDLE = 1  # nothing of a request has come
+    HEAD = 2  # a request has begun, its head is not complete
+    BODY = 3  # its head is known, its body is not complete
+    ANSWERING = 4  # it is complete; what comes ahead of the next one is kept for then
+    FULL = 5  # the same, and no more is read ahead
+    CLOSING = 6  # no further request is taken; what is held leaves first
+    LINGERING = 7  # our side is closed, and what comes is thrown away until the client has closed its own
+    CLOSED = 8
+
+
+_S = ClientState
+#: state -> the states that may come next.
+NEXT: Final = MappingProxyType(
+    {
+        _S.HANDSHAKE: {_S.IDLE, _S.CLOSING, _S.CLOSED},
+        _S.IDLE: {_S.HEAD, _S.CLOSING, _S.CLOSED},
+        _S.HEAD: {_S.BODY, _S.CLOSING, _S.CLOSED},
+        _S.BODY: {_S.ANSWERING, _S.CLOSING, _S.CLOSED},
+        _S.ANSWERING: {_S.FULL, _S.IDLE, _S.HEAD, _S.CLOSING, _S.CLOSED},
+        _S.FULL: {_S.HEAD, _S.CLOSING, _S.CLOSED},
+        _S.CLOSING: {_S.LINGERING, _S.CLOSED},
+        _S.LINGERING: {_S.CLOSED},
+        _S.CLOSED: frozenset[ClientState](),
+    }
+)
+#: No request is being received or answered.
+RESTING: Final = frozenset((_S.HANDSHAKE, _S.IDLE, _S.HEAD))
+#: A request is complete, and its answer is not over.
+ANSWERED: Final = frozenset((_S.ANSWERING, _S.FULL))
+
+
+class ClientStateError(Exception):
+    """A state that cannot come next."""
+
+    def __init__(self, state: ClientState, wanted: ClientState) -> None:
+        super().__init__(f"{wanted.name} after {state.name}")
+        self.state = state
+        self.wanted = wanted

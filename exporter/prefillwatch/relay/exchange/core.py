@@ -1,0 +1,304 @@
+"""What one exchange does: events in, commands out. No socket, no loop, no clock; times are handed in.
+
+Every method is an event of the table in `state`, or several, and gives the commands that follow from it. Whoever drives
+an exchange carries them out in order and reports what comes of it as the next event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from prefillwatch.relay import answers, injection
+from prefillwatch.relay.answer import Answer
+from prefillwatch.relay.exchange.commands import (
+    Begin,
+    Commands,
+    Connect,
+    Farewell,
+    Leave,
+    Over,
+    Tell,
+    ToClient,
+)
+from prefillwatch.relay.exchange.state import TRANSITIONS, Event, ExchangeStateError, State
+from prefillwatch.relay.forwarding import interim_head
+from prefillwatch.relay.framing import FramingError
+from prefillwatch.relay.http_head import (
+    MAX_RESPONSE_HEAD,
+    HeadError,
+    Request,
+    Response,
+    end_of_head,
+    parse_response,
+)
+from prefillwatch.relay.told import told_request, told_response
+from prefillwatch.wire.routes import GENERATING, endpoint_of
+from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead
+
+#: What the observer gets to see of a request or of a JSON answer.
+OBSERVED_BYTES: Final = 8 * 2**20
+_REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
+_REFUSED_ADDITION: Final = (400, 422)
+
+
+@dataclass(slots=True)
+class Policy:
+    """What holds for all exchanges of a relay. ``draining``: no client's connection is kept any more."""
+
+    inject_usage: bool = False
+    draining: bool = False
+
+
+class ExchangeCore:
+    """See the module. ``received_ns`` is when the request was complete, ``answer`` the answer once its head is."""
+
+    __slots__ = (
+        "_head", "_head_searched", "_injected", "_observed", "_policy", "_repeatable", "_tapped_body", "_told_request",
+        "_told_response", "answer", "received_ns", "request", "state",
+    )  # fmt: skip
+
+    def __init__(self, request: Request, policy: Policy) -> None:
+        generating = request.method == b"POST" and endpoint_of(request.path) in GENERATING
+        self.request = request
+        self.state = State.RECEIVING
+        self.answer: Answer | None = None
+        self.received_ns = 0
+        self._policy = policy
+        self._observed = generating
+        self._repeatable = generating or request.method in _REPEATABLE
+        self._injected = False
+        self._tapped_body = 0
+        self._told_request = RequestHead("", "")
+        self._told_response: ResponseHead | None = None
+        self._head = bytearray()
+        self._head_searched = 0
+
+    def _fire(self, event: Event) -> None:
+        """Go to the next state. Raises ExchangeStateError, and changes nothing, when the table has none."""
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            raise ExchangeStateError(event, self.state)
+        self.state = state
+
+    # The request
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def open(self, first_ns: int) -> Commands:
+        """Comes first, once. ``first_ns`` is when the first byte of the request was read."""
+        self._told_request = told_request(self.request, OBSERVED_BYTES if self._observed else 0)
+        return [Tell(first_ns, Kind.REQUEST, self._told_request)]
+
+    def body(self, payload: bytes, now: int) -> Commands:
+        """Bytes of the request's body, without transfer coding."""
+        self._fire(Event.BODY)
+        if not self._observed or not payload or self._tapped_body >= OBSERVED_BYTES:
+            return []
+        shown = payload[: OBSERVED_BYTES - self._tapped_body]
+        self._tapped_body += len(shown)
+        return [Tell(now, Kind.REQUEST_BODY, shown)]
+
+    def complete(self, size: int, now: int) -> Commands:
+        """The last byte of the request was read; its body has ``size`` bytes."""
+        self._fire(Event.REQUEST_COMPLETE)
+        self.received_ns = now
+        return [
+            Tell(now, Kind.REQUEST_END, size.to_bytes(8, "little")),
+            Connect(fresh=not self._repeatable, inject=self._policy.inject_usage and self._observed),
+        ]
+
+    def refuse(self, status: int, reason: str, message: str, now: int) -> Commands:
+        """Answer the request without upstream."""
+        self._fire(Event.REFUSED)
+        return self._error_answer(Finish.REJECTED, status, reason, message, now)
+
+    # Towards upstream
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def connected(self, *, injected: bool) -> Commands:
+        """There is a connection, and sending begins. ``injected``: usage is asked for."""
+        self._fire(Event.CONNECTED)
+        self._injected = injected
+        return []
+
+    def unreachable(self, reason: str, now: int) -> Commands:
+        """There is no connection to be had."""
+        self._fire(Event.UNREACHABLE)
+        message = _UNREACHABLE.get(reason, _NO_ANSWER)
+        return self._error_answer(Finish.UPSTREAM_UNREACHABLE, 502, reason, message, now)
+
+    def sent(self, sent_ns: int) -> Commands:
+        """All of the request was handed over."""
+        self._fire(Event.SENT)
+        return [] if self.answer is not None else [Tell(sent_ns, Kind.SENT)]  # told no more once it is answered
+
+    # From upstream
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def read(self, data: bytes, now: int) -> Commands:
+        """Bytes came from upstream."""
+        out: Commands = []
+        try:
+            if self.answer is None:
+                self._take_heads(data, now, out)
+            else:
+                self._fire(Event.DATA)
+                self._pass_on(self.answer, self.answer.feed(data), now, out)
+        except (HeadError, FramingError):
+            self._fire(Event.MALFORMED)
+            out += self._fail(502, "malformed", "Upstream's answer is not HTTP/1.1.", now)
+        return out
+
+    def _take_heads(self, data: bytes, now: int, out: Commands) -> None:
+        """Interim heads and the final one, as far as they are there."""
+        self._fire(Event.BYTES)
+        head = self._head
+        head += data
+        while (end := end_of_head(head, self._head_searched)) >= 0:
+            response = parse_response(bytes(memoryview(head)[:end]))
+            self._head_searched = 0
+            if response.status >= 200:
+                self._head = bytearray()
+                self._take_response(response, bytes(memoryview(head)[end:]), now, out)
+                return
+            del head[:end]
+            self._pass_interim(response, out)
+        self._head_searched = len(head)
+        if len(head) > MAX_RESPONSE_HEAD:
+            raise HeadError(502, answers.HEAD_TOO_LARGE, "Upstream's response head is too large.")
+
+    def _pass_interim(self, response: Response, out: Commands) -> None:
+        if response.status == 101:
+            raise HeadError(502, "upgrade", "Upstream switched protocols without being asked.")
+        if response.status != 100 and self.request.minor == 1:  # we have answered Expect ourselves
+            out.append(ToClient(interim_head(response)))
+
+    def _take_response(self, response: Response, rest: bytes, now: int, out: Commands) -> None:
+        if self._injected and response.status in _REFUSED_ADDITION:  # upstream does not like what we added
+            self._fire(Event.REPEAT)
+            out += (Leave(abort=True), Connect(fresh=True, inject=False))
+            return
+        stripper = injection.new_stripper() if self._injected else None
+        keep = not self._policy.draining
+        answer = Answer(self.request, response, observed=self._observed, keep=keep, stripper=stripper)
+        passed = answer.feed(rest)  # if that is malformed the client can still be told, since nothing has left
+        self._fire(Event.RESPONSE)
+        self.answer = answer
+        self._told_response = told_response(response, observed=answer.observed, injected=answer.stripper is not None)
+        out += (Tell(now, Kind.RESPONSE, self._told_response), Begin(answer.is_stream))
+        self._pass_on(answer, passed, now, out)
+
+    def _pass_on(self, answer: Answer, passed: tuple[bool, bytes, bytes], now: int, out: Commands) -> None:
+        """Body bytes to the client first, then to the tap."""
+        extra, outgoing, payload = passed
+        if answer.head:
+            outgoing, answer.head = answer.head + outgoing, b""
+        if outgoing:
+            out.append(ToClient(outgoing))
+        if payload and answer.observes(payload):
+            out.append(Tell(now, Kind.DATA, payload))
+        if answer.done:
+            self._fire(Event.ANSWER_END)
+            out.append(Leave(keep=answer.upstream_keeps and not extra, limit=answer.upstream_limit))
+
+    @property
+    def streams_plainly(self) -> bool:
+        """Whether whole chunks can be passed on and shown without a closer look, from here."""
+        return self.state is State.STREAMING and self.answer is not None and self.answer.is_plain_stream
+
+    # The client's socket
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def client_blocked(self, now: int) -> Commands:
+        """It took less than it was given: upstream is to be read no further before it has taken all."""
+        self._fire(Event.CLIENT_BLOCKED)
+        return [Tell(now, Kind.BLOCKED)]
+
+    def client_free(self, now: int) -> Commands:
+        """It has taken all that it was given."""
+        was = self.state
+        self._fire(Event.CLIENT_FREE)
+        out: Commands = [] if was is State.ENDING else [Tell(now, Kind.UNBLOCKED)]
+        if self.state is State.DONE:
+            assert self.answer is not None
+            farewell = Farewell.NEXT if self.answer.client_keeps else Farewell.CLOSE
+            out += self._over(Finish.COMPLETE, "", farewell, now)
+        return out
+
+    # Ends
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def upstream_gone(self, now: int, *, clean: bool, may_repeat: bool) -> Commands:
+        """Upstream closed the connection, or it broke. ``may_repeat``: it was a kept one that can have been dead."""
+        answer = self.answer
+        if self.state is State.WAITING and may_repeat and self._repeatable:
+            self._fire(Event.REPEAT)
+            return [Leave(), Connect(fresh=True, inject=self._injected, again=True)]
+        if answer is not None and clean and answer.until_close:
+            self._fire(Event.ANSWER_END)
+            outgoing = answer.finish()
+            return [ToClient(outgoing), Leave()] if outgoing else [Leave()]
+        self._fire(Event.UPSTREAM_GONE)
+        if answer is None:
+            return self._error_answer(Finish.UPSTREAM_UNREACHABLE, 502, "reset", _NO_ANSWER, now)
+        return self._break_off(Finish.UPSTREAM_TRUNCATED, "closed" if clean else "reset", now)
+
+    def silent(self, now: int) -> Commands:
+        """Upstream's turn has brought nothing for longer than is allowed."""
+        self._fire(Event.SILENT)
+        return self._fail(504, "idle_limit", "Upstream was silent for too long.", now)
+
+    def client_gone(self, now: int) -> Commands:
+        """The client has left."""
+        self._fire(Event.CLIENT_GONE)
+        return self._over(Finish.CLIENT_CLOSED, "", Farewell.GONE, now)
+
+    def cut(self, now: int) -> Commands:
+        """The time for draining is over."""
+        self._fire(Event.CUT)
+        return self._break_off(Finish.CUT, "drain", now)
+
+    def failed(self, now: int) -> Commands:
+        """A fault of ours: this exchange cannot go on."""
+        self._fire(Event.FAILED)
+        return self._break_off(Finish.CUT, "internal", now)
+
+    def _fail(self, status: int, reason: str, message: str, now: int) -> Commands:
+        """It is upstream's fault: say so while the client can still be told."""
+        if self.answer is None:
+            return self._error_answer(Finish.UPSTREAM_UNREACHABLE, status, reason, message, now)
+        return self._break_off(Finish.UPSTREAM_TRUNCATED, reason, now)
+
+    def _error_answer(self, finish: Finish, status: int, reason: str, message: str, now: int) -> Commands:
+        words = answers.error_answer(status, message, reason, head_only=self.request.method == b"HEAD")
+        return [Tell(now, Kind.END, End(finish, status, reason)), Over(Farewell.CLOSE, words)]
+
+    def _break_off(self, finish: Finish, reason: str, now: int) -> Commands:
+        """End an answer so that nobody can take it for complete."""
+        looks_whole = self.answer is None or self.answer.client_until_close
+        return self._over(finish, reason, Farewell.RESET if looks_whole else Farewell.BREAK_OFF, now)
+
+    def _over(self, finish: Finish, reason: str, farewell: Farewell, now: int) -> Commands:
+        status = self._told_response.status if self._told_response is not None else 0
+        return [Tell(now, Kind.END, End(finish, status, reason)), Over(farewell)]
+
+    # For the tap
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def announce(self, now: int) -> Commands:
+        """Tell a new observer of this exchange."""
+        told = msgspec.structs.replace(self._told_request, resumed=True, received_ns=self.received_ns)
+        out: Commands = [Tell(now, Kind.REQUEST, told)]
+        if self._told_response is not None:
+            out.append(Tell(now, Kind.RESPONSE, self._told_response))
+        return out
+
+
+_NO_ANSWER: Final = "The upstream server closed the connection before it answered."
+_UNREACHABLE: Final = {
+    "connect": "The upstream server cannot be reached.",
+    "timeout": "The upstream server did not accept a connection in time.",
+    "tls": "The upstream server's certificate or TLS handshake was not acceptable.",
+}

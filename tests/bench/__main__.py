@@ -4,6 +4,8 @@
     python -m tests.bench --smoke               everything once and small, under a minute: does it still work?
     python -m tests.bench --sides floor,nginx,prefillwatch --rounds 5 --figures load
 
+    python -m tests.bench --before DIR          what a change costs: this checkout beside the one in DIR, and no others
+
 Sides are measured in turn, round after round (A B C A B C), and medians over the rounds are reported, so that a slow
 minute of the machine hits all of them. The proxy under test has core 0, the load has core 1, and where the kernel
 allows it (as root) both go before everything else on their core, real-time; our observer comes second on core 1.
@@ -36,7 +38,7 @@ from typing import Any
 from tests.bench import report
 from tests.bench.load import Load, idle_memory, measure
 from tests.bench.programs import BenchError
-from tests.bench.sides import STARTERS, Side, running
+from tests.bench.sides import BEFORE, STARTERS, Side, compare_with, running
 
 FIGURES = ("whole", "load", "step", "many", "memory", "observer", "page", "wire")
 STANDARD = Load(streams=256, rate=40, warmup_seconds=1.5, measure_seconds=6)
@@ -70,7 +72,10 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="measured time of each turn (default 6)")
     parser.add_argument("--smoke", action="store_true", help="one short round of floor, nginx and prefillwatch")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures and every round to FILE")
+    parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout of ours, measured beside this one")
     args = parser.parse_args(argv)
+    if args.before and not args.sides:
+        args.sides = [BEFORE, "prefillwatch"]
     args.sides = args.sides or (["direct", "floor", "nginx", "prefillwatch"] if args.smoke else list(STARTERS))
     args.figures = args.figures or list(FIGURES)
     args.rounds = args.rounds or (1 if args.smoke else 3)
@@ -90,6 +95,8 @@ def names_of(known: Sequence[str] | dict[str, Any]) -> Any:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     if len(os.sched_getaffinity(0)) < 2:
         raise BenchError("two cores are needed, one for the proxy and one for the load")
+    if args.before:
+        compare_with(args.before)
     results: dict[str, Any] = {"machine": report.machine()}
     under_load = [figure for figure in args.figures if figure in RUNNERS]
     if under_load:
@@ -126,7 +133,7 @@ def run_load(sides: list[Side], args: argparse.Namespace, load: Load = STANDARD,
     runs = [measure(side, load) | {"round": number} for number in range(args.rounds) for side in sides]
     rows = report.summarise(runs)
     heading = f"{load.streams} streams × {load.rate} tokens/s, {title}; medians of {args.rounds} rounds"
-    print(f"\n### {heading}\n\n{report.table(rows)}{report.remarks(runs)}", flush=True)
+    print(f"\n### {heading}\n\n{report.table(rows)}{report.remarks(runs)}{report.change(runs)}", flush=True)
     return {"rows": rows, "runs": runs}
 
 

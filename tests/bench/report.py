@@ -85,6 +85,19 @@ def remarks(runs: list[dict[str, Any]]) -> str:
     return f"\n{counts}; the slowest scrape took {slowest:.2f} s"
 
 
+def change(runs: list[dict[str, Any]]) -> str:
+    """The relay's CPU per token over that of the checkout it is compared with, round by round; nothing without one."""
+    ours, theirs = (
+        [run["cpu_ns_per_token"][f"{side} relay"] for run in runs if run["side"] == side]
+        for side in ("prefillwatch", "before")
+    )
+    ratios = sorted(mine / its for mine, its in zip(ours, theirs, strict=False))
+    if not ratios:
+        return ""
+    median = statistics.median(ratios)
+    return f"\nrelay CPU per token × before: median {median:.3f}, from {ratios[0]:.3f} to {ratios[-1]:.3f}"
+
+
 def cell(value: float | str | None) -> str:
     if value is None:
         return "–"

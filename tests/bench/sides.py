@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -189,14 +190,15 @@ def start_router(upstream: int, directory: Path) -> Side:
     return Side("vllm-router", port, upstream, process, parts={"vllm-router": procstat.with_descendants(process.pid)})
 
 
-def start_prefillwatch(upstream: int, directory: Path) -> Side:
-    port, admin_port, log = free_port(), free_port(), directory / "prefillwatch.log"
+def start_prefillwatch(upstream: int, directory: Path, name: str = "prefillwatch", checkout: Path = ROOT) -> Side:
+    """Our own, of this checkout or of another one."""
+    port, admin_port, log = free_port(), free_port(), directory / f"{name}.log"
     command = [sys.executable, "-m", "prefillwatch", "serve", f"--upstream=http://127.0.0.1:{upstream}"]
     command += [f"--listen=127.0.0.1:{port}", f"--admin=127.0.0.1:{admin_port}"]
-    env = os.environ | {"PYTHONPATH": str(ROOT / "exporter")}
+    env = os.environ | {"PYTHONPATH": str(checkout / "exporter")}
     process = spawn(command, PROXY_CORE, log, env)
-    await_port("prefillwatch", process, port, log)
-    await_port("prefillwatch", process, admin_port, log, "/readyz")
+    await_port(name, process, port, log)
+    await_port(name, process, admin_port, log, "/readyz")
     admin = f"http://127.0.0.1:{admin_port}"
     relays, others = prefillwatch_processes(admin, process.pid)
     # The relay takes a proxy's place; the observer stands aside, as it would on any machine with a second core. There
@@ -204,8 +206,8 @@ def start_prefillwatch(upstream: int, directory: Path) -> Side:
     for pid in others:
         procstat.pin(pid, LOAD_CORE)
         procstat.go_first(pid, priority=1)
-    parts = {"prefillwatch relay": relays, "prefillwatch relay + observer": relays + others}
-    return Side("prefillwatch", port, upstream, process, admin, parts)
+    parts = {f"{name} relay": relays, f"{name} relay + observer": relays + others}
+    return Side(name, port, upstream, process, admin, parts)
 
 
 def prefillwatch_processes(admin: str, supervisor: int) -> tuple[list[int], list[int]]:
@@ -226,6 +228,19 @@ STARTERS: dict[str, Callable[[int, Path], Side]] = {
     "vllm-router": start_router,
     "prefillwatch": start_prefillwatch,
 }
+
+
+#: Our own as it was before a change: see `compare_with`.
+BEFORE = "before"
+
+
+def compare_with(checkout: Path) -> None:
+    """Make another checkout of ours a side of its own, to be measured beside this one."""
+    if not (checkout / "exporter" / "prefillwatch").is_dir():
+        raise BenchError(
+            f"{checkout} is no checkout of prefillwatch; make one with: git worktree add {checkout} COMMIT"
+        )
+    STARTERS[BEFORE] = functools.partial(start_prefillwatch, name=BEFORE, checkout=checkout)
 
 
 @contextlib.contextmanager

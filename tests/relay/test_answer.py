@@ -87,6 +87,30 @@ def test_any_split_passes_the_same_bytes(cuts: list[int], minor: int) -> None:
     assert passing.done
 
 
+FALSE_TRAILERS = b"9\r\ndata: a\n\n\r\n0\r\nContent-Length: 3\r\nX-T: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@given(st.lists(st.integers(0, len(FALSE_TRAILERS)), max_size=8))
+def test_a_trailer_about_framing_is_left_out_and_the_answer_is_whole(cuts: list[int]) -> None:
+    passing = answer(TE)
+    edges = [0, *sorted(cuts), len(FALSE_TRAILERS)]
+    outgoing = b"".join(passing.feed(FALSE_TRAILERS[start:end])[1] for start, end in pairwise(edges))
+    assert outgoing == b"9\r\ndata: a\n\n\r\n0\r\nX-T: 1\r\n\r\n"
+    assert passing.done
+
+
+def test_it_is_left_out_as_well_where_the_answer_is_framed_anew() -> None:
+    assert answer(TE, strip=True).feed(FALSE_TRAILERS)[1] == b"a\r\ndata: a\n\n!\r\n0\r\nX-T: 1\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("framing", "status"),
+    [(TE + CL, 200), (CL, 204), (TE, 204), (CL, 304), (TE, 304), (b"Connection: close\r\n" + CL, 200)],
+)
+def test_a_connection_whose_framing_is_doubtful_is_not_used_again(framing: bytes, status: int) -> None:
+    assert not answer(framing, status=status).upstream_keeps
+
+
 @given(st.lists(st.integers(0, len(CHUNKED)), max_size=8))
 def test_the_hot_path_is_open_exactly_between_chunks(cuts: list[int]) -> None:
     passing = answer(TE)

@@ -59,6 +59,17 @@ SMUGGLING = {
     "odd name": (400, H + b"X(y): a\r\n\r\n"),
     "no host": (400, b"GET / HTTP/1.1\r\nX: a\r\n\r\n"),
     "two hosts": (400, H + b"Host: b\r\n\r\n"),
+    "host with a user": (400, b"GET / HTTP/1.1\r\nHost: user@h\r\n\r\n"),
+    "list of hosts": (400, b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n"),
+    "empty host": (400, b"GET / HTTP/1.1\r\nHost:\r\n\r\n"),
+    "two authorities": (400, b"GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "a fragment, which one server cuts off": (400, b"POST /v1/completions#x HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "bytes that are no ASCII in the target": (400, b"GET /caf\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "asterisk without OPTIONS": (400, b"GET * HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "octal length": (400, H + b"Content-Length: 010\r\n\r\nabcdefgh"),
+    "two expectations": (417, H + b"Expect: 100-continue\r\nExpect: x\r\nContent-Length: 1\r\n\r\n"),
+    "nameless extension": (400, H + b"Transfer-Encoding: chunked\r\n\r\n5;\r\nabcde\r\n0\r\n\r\n"),
+    "one-byte chunks": (413, H + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 16_000),
     "two spaces": (400, b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n"),
     "a tab": (400, b"GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n"),
     "space in the target": (400, b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n"),
@@ -123,6 +134,14 @@ def test_refusals_repeat_nothing_of_the_request(relay: RunningRelay) -> None:
     client = relay.connect()
     client.send(b"GET /MARKER HTTP/1.1\r\nHost: a\r\nMARKER\r\nAuthorization: MARKER\r\n\r\n")
     assert b"MARKER" not in client.head() + client.rest()
+
+
+def test_the_observer_is_told_the_end_of_a_path_and_no_more(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    relay.connect().send(get("/%ff" + "/x%ff" * 12_000 + "/v1/models"))
+    told = relay.tap.request().path
+    assert told.endswith("/v1/models")
+    assert len(told) < 600
+    assert upstream.accept().head().startswith(b"GET /%ff/x%ff")
 
 
 @pytest.mark.parametrize("upgrade", [b"h2c", b"H2C"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from prefillwatch.relay.forwarding import forwarded_trailers, request_head, response_head
 from prefillwatch.relay.http_head import parse_request, parse_response, parse_trailer
 
@@ -43,7 +45,29 @@ def test_a_response_says_how_it_is_framed_here() -> None:
     )
 
 
+def test_a_request_without_host_gets_the_one_of_its_target() -> None:
+    request = parse_request(b"GET http://a:1/b HTTP/1.0\r\n\r\n")
+    assert request_head(request, UPSTREAM, keep_host=True) == b"GET /b HTTP/1.1\r\nHost: a:1\r\n\r\n"
+    assert request_head(request, UPSTREAM, keep_host=False) == b"GET /b HTTP/1.1\r\nHost: vllm:8000\r\n\r\n"
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 5", b"Content-Length: 0", b"Transfer-Encoding: chunked"])
+def test_an_answer_without_content_says_nothing_of_its_length(framing: bytes) -> None:
+    response = parse_response(b"HTTP/1.1 204 No Content\r\n%b\r\nX: 1\r\n\r\n" % framing)
+    expected = b"HTTP/1.1 204 No Content\r\nX: 1\r\n\r\n"
+    assert response_head(response, chunked=response.chunked, length=True, connection=b"") == expected
+
+
+@pytest.mark.parametrize(("said", "passed"), [(b"007", b"7"), (b"000", b"0"), (b"0", b"0"), (b"70", b"70")])
+def test_a_length_in_an_answer_has_one_reading(said: bytes, passed: bytes) -> None:
+    response = parse_response(b"HTTP/1.1 200 OK\r\nContent-Length: %b\r\n\r\n" % said)
+    expected = b"HTTP/1.1 200 OK\r\nContent-Length: %b\r\n\r\n" % passed
+    assert response_head(response, chunked=False, length=True, connection=b"") == expected
+
+
 def test_trailers_end_a_chunked_request() -> None:
-    kept, dropped = parse_trailer(b"X-Sum:  1"), parse_trailer(b"Connection: close")
-    assert forwarded_trailers([kept, dropped]) == b"0\r\nX-Sum:  1\r\n\r\n"
+    lines = (b"X-Sum:  1", b"Connection: close")
+    trailers = [trailer for line in lines if (trailer := parse_trailer(line)) is not None]
+    assert len(trailers) == 2
+    assert forwarded_trailers(trailers) == b"0\r\nX-Sum:  1\r\n\r\n"
     assert forwarded_trailers([]) == b"0\r\n\r\n"

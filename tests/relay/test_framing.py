@@ -20,7 +20,9 @@ from prefillwatch.relay.http_head import HeadError
 
 Fed = tuple[bytes, bytes, bool]  # what belonged to the body, its payload, whether it is complete
 
-size_lines = st.sampled_from([b"%x\r\n", b"%X\r\n", b"000%x\r\n", b"%x;a=b\r\n", b"%x \t;a\r\n"])
+size_lines = st.sampled_from(
+    [b"%x\r\n", b"%X\r\n", b"000%x\r\n", b"%x;a=b\r\n", b"%x \t;a\r\n", b'%x;a="b;\\"c";d\r\n']
+)
 chunks = st.tuples(st.binary(min_size=1, max_size=40), size_lines).map(
     lambda made: made[1] % len(made[0]) + made[0] + b"\r\n"
 )
@@ -81,6 +83,14 @@ def test_a_body_that_is_too_short_is_not_done() -> None:
         b"5\nabcde\r\n",
         b"5\r\r\nabcde\r\n",
         b"5;a\x00\r\nabcde\r\n",
+        b"5;\r\nabcde\r\n",
+        b"5;;a\r\nabcde\r\n",
+        b"5;a b\r\nabcde\r\n",
+        b"5;a=\r\nabcde\r\n",
+        b'5;a="b\r\nabcde\r\n',
+        b"5;a=b=c\r\nabcde\r\n",
+        b"5;(a)\r\nabcde\r\n",
+        b"5;a=b \r\nabcde\r\n",
         b"5\r\nabcdeXX",
         b"5\r\nabcde\rX",
         b"5\r\nabcde\n",

@@ -78,6 +78,7 @@ def test_a_limit_that_upstream_announces_counts(start: Callable[..., RunningRela
 @pytest.mark.parametrize(
     "answer",
     [
+        b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
         b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokjunk",

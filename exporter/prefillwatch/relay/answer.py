@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Final, Protocol
 
-from prefillwatch.relay.forwarding import forwarded_trailers, response_head
+from prefillwatch.relay.forwarding import forwarded_trailers, response_head, trailer_lines
 from prefillwatch.relay.framing import ChunkedScanner, CloseScanner, LengthScanner
 from prefillwatch.relay.http_head import Request, Response, has_body
 
@@ -35,8 +35,9 @@ class Answer:
     """
 
     __slots__ = (
-        "_observed_left", "_passage", "_scanner", "client_keeps", "client_until_close", "head", "is_stream", "observed",
-        "stripper", "until_close", "upstream_keeps", "upstream_limit",
+        "_end_passed", "_observed_left", "_passage", "_scanner", "_trailers_passed", "client_keeps",
+        "client_until_close", "head", "is_stream", "observed", "stripper", "until_close", "upstream_keeps",
+        "upstream_limit",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +48,8 @@ class Answer:
         self.observed = observed and (self.is_stream or b"json" in content_type)
         self._observed_left = _MAX_OBSERVED_JSON
         self._scanner = _scanner(request, response)
+        self._trailers_passed = 0
+        self._end_passed = 0  # bytes of the empty line that ends it
         is_readable = response.header(b"content-encoding").lower() in (b"", b"identity")
         strips = self.is_stream and response.status == 200 and is_readable
         self.stripper = stripper if strips and not self._scanner.done else None
@@ -55,7 +58,7 @@ class Answer:
         self.client_until_close = self._passage is _Passage.PLAIN or (
             self._passage is _Passage.AS_IT_CAME and self.until_close
         )
-        self.upstream_keeps = response.keep_alive and not self.until_close
+        self.upstream_keeps = response.keep_alive and not self.until_close and not response.doubtful
         self.upstream_limit = response.header(b"keep-alive")
         self.client_keeps = request.keep_alive and keep and not self.client_until_close
         self.head = self._client_head(request, response)
@@ -100,9 +103,11 @@ class Answer:
         """
         end, payload = self._scanner.feed(data)
         extra = end < len(data)
-        if self._passage is _Passage.AS_IT_CAME:
-            return extra, data[:end] if extra else data, payload
-        return extra, self._framed_anew(payload), payload
+        if self._passage is not _Passage.AS_IT_CAME:
+            return extra, self._framed_anew(payload), payload
+        if isinstance(self._scanner, ChunkedScanner) and self._scanner.trailers_at < len(data):
+            return extra, data[: self._scanner.trailers_at] + self._end_of_chunks(self._scanner), payload
+        return extra, data[:end] if extra else data, payload
 
     def finish(self) -> bytes:
         """Upstream closed, and that is the end: what the client still gets."""
@@ -115,6 +120,14 @@ class Answer:
             return self.observed
         self._observed_left -= len(payload)
         return self._observed_left >= 0
+
+    def _end_of_chunks(self, scanner: ChunkedScanner) -> bytes:
+        """What is new of what follows the last chunk. A trailer passes once it is whole, since it may have to go."""
+        lines = trailer_lines(scanner.trailers[self._trailers_passed :])
+        self._trailers_passed = len(scanner.trailers)
+        end = b"\r\n" if scanner.done else b"\r" if scanner.has_half_ended else b""
+        passed, self._end_passed = self._end_passed, len(end)
+        return lines + end[passed:]
 
     def _framed_anew(self, payload: bytes) -> bytes:
         if self.stripper is not None:
@@ -134,5 +147,5 @@ def _scanner(request: Request, response: Response) -> ChunkedScanner | LengthSca
     if not has_body(request.method, response):
         return LengthScanner(0)
     if response.chunked:
-        return ChunkedScanner()
+        return ChunkedScanner(of_answer=True)
     return LengthScanner(response.content_length) if response.content_length >= 0 else CloseScanner()

@@ -23,6 +23,7 @@ _HOP_BY_HOP: Final = frozenset(
 # A Connection header cannot take these away: they say where the message ends and for whom it is.
 _KEPT_ANYWAY: Final = frozenset((b"content-length", b"host"))
 _UNKNOWN: Final = Hop()
+_NO_CONTENT: Final = 204
 
 
 def request_head(
@@ -32,7 +33,7 @@ def request_head(
     dropped = _HOP_BY_HOP | (request.connection - _KEPT_ANYWAY) | {b"expect"} | hop.dropped
     lines = [b"%b %b HTTP/1.1" % (request.method, request.target)]
     if not any(header.name == b"host" for header in request.headers):
-        lines.append(b"Host: " + authority)
+        lines.append(b"Host: " + (request.authority if keep_host and request.authority else authority))
     for line, name, _ in request.headers:
         if name == b"host" and not keep_host:
             lines.append(b"Host: " + authority)
@@ -55,11 +56,15 @@ def response_head(response: Response, *, chunked: bool, length: bool, connection
     for the client's side, empty for none.
     """
     dropped = _HOP_BY_HOP | (response.connection - _KEPT_ANYWAY)
-    if not length:
+    if not length or response.status == _NO_CONTENT:
         dropped |= {b"content-length"}
     lines = [b"HTTP/1.1 %d %b" % (response.status, response.phrase)]
-    lines += [line for line, name, _ in response.headers if name not in dropped]
-    if chunked:
+    for line, name, value in response.headers:
+        if name == b"content-length" and value.startswith(b"0") and name not in dropped:
+            lines.append(b"Content-Length: %d" % response.content_length)  # zeros in front are octal to some
+        elif name not in dropped:
+            lines.append(line)
+    if chunked and response.status != _NO_CONTENT:
         lines.append(b"Transfer-Encoding: chunked")
     if connection:
         lines.append(b"Connection: " + connection)
@@ -72,6 +77,10 @@ def interim_head(response: Response) -> bytes:
 
 
 def forwarded_trailers(trailers: list[Header]) -> bytes:
-    """The end of a chunked request: last chunk and trailers, less hop-by-hop ones."""
-    lines = [header.line + b"\r\n" for header in trailers if header.name not in _HOP_BY_HOP]
-    return b"0\r\n" + b"".join(lines) + b"\r\n"
+    """The end of a chunked body: last chunk and trailers, less hop-by-hop ones."""
+    return b"0\r\n" + trailer_lines(trailers) + b"\r\n"
+
+
+def trailer_lines(trailers: list[Header]) -> bytes:
+    """Trailers to pass on."""
+    return b"".join(header.line + b"\r\n" for header in trailers if header.name not in _HOP_BY_HOP)

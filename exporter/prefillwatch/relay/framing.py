@@ -66,16 +66,23 @@ class CloseScanner:
 
 
 class ChunkedScanner:
-    """A chunked body. `feed` raises FramingError, and HeadError for its trailers."""
+    """A chunked body. `feed` raises FramingError, and HeadError for its trailers.
 
-    __slots__ = ("_line", "_state", "_trailer_bytes", "done", "left", "trailers")
+    A trailer about framing is refused in a request; of an answer (``of_answer``) only that trailer is left out.
+    ``trailers_at`` says where in the bytes fed last the trailers begin, the empty line after them included; behind
+    them while there are none.
+    """
+
+    __slots__ = ("_line", "_of_answer", "_state", "_trailer_bytes", "done", "left", "trailers", "trailers_at")
 
     _SIZE, _DATA, _DATA_END, _TRAILERS = range(4)
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_answer: bool = False) -> None:
+        self._of_answer = of_answer
         self.done = False
         self.left = 0  # of the chunk being read
         self.trailers: list[Header] = []
+        self.trailers_at = 0
         self._state = self._SIZE
         self._line = b""  # start of a line whose end has not come yet
         self._trailer_bytes = 0
@@ -85,9 +92,15 @@ class ChunkedScanner:
         """Whether the next byte is the first of a chunk."""
         return self._state == self._SIZE and not self._line and not self.done
 
+    @property
+    def has_half_ended(self) -> bool:
+        """Whether only the last byte is missing."""
+        return self._state == self._TRAILERS and self._line == b"\r"
+
     def feed(self, data: bytes) -> tuple[int, bytes]:
         spans: list[bytes] = []
         position, size = 0, len(data)
+        self.trailers_at = 0 if self._state == self._TRAILERS else size
         while position < size and not self.done:
             if self._state == self._SIZE and not self._line:
                 position = self._take_whole_chunks(data, position, spans)
@@ -143,6 +156,8 @@ class ChunkedScanner:
             raise FramingError("a line of the framing does not end with CR LF")
         if self._state == self._SIZE:
             self._read_size(line[:-2])
+            if self._state == self._TRAILERS:
+                self.trailers_at = end + 1
         else:
             self._read_trailer(line[:-2])
         return end + 1
@@ -175,7 +190,9 @@ class ChunkedScanner:
         self._trailer_bytes += len(line)
         if self._trailer_bytes > _MAX_TRAILERS:
             raise FramingError("the trailers are too long")
-        self.trailers.append(parse_trailer(line))
+        trailer = parse_trailer(line, refuse_framing=not self._of_answer)
+        if trailer is not None:
+            self.trailers.append(trailer)
 
 
 def whole_chunk_prefixes(limit: int) -> dict[int, bytes]:

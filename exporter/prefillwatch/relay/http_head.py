@@ -19,10 +19,18 @@ _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _VALUE: Final = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
 # Nothing here may have two neighbours that both take blanks: a line that does not match would then cost its square.
 _HEADER: Final = re.compile(rb"(%b):(%b)" % (_TOKEN, _VALUE))
-_REQUEST_LINE: Final = re.compile(rb"(%b) ([\x21-\x7e\x80-\xff]+) HTTP/([0-9])\.([0-9])" % _TOKEN)
+# A fragment is no part of a target: some servers cut it off, others do not.
+_REQUEST_LINE: Final = re.compile(rb"(%b) ([\x21\x22\x24-\x7e]+) HTTP/([0-9])\.([0-9])" % _TOKEN)
+_ABSOLUTE: Final = re.compile(rb"(https?)://([^/?]*)([/?].*)?", re.IGNORECASE)
+# RFC 3986 allows commas in names, too; here one is what is left of two Host headers that somebody joined.
+_AUTHORITY: Final = re.compile(
+    rb"(?:(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})+|\[[0-9A-Za-z.:_~%-]+\])(?::[0-9]{0,5})?"
+)
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (%b))?" % _VALUE)
 _CR: Final = ord("\r")
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_DEFAULT_PORT: Final = {b"http": b":80", b"https": b":443"}
+_FRAMING_FIELDS: Final = frozenset((b"content-length", b"transfer-encoding", b"host"))
 _NO_BODY: Final = frozenset((204, 304))
 
 
@@ -60,23 +68,22 @@ class Message:
 @dataclass(slots=True, kw_only=True)
 class Request(Message):
     method: bytes
-    target: bytes
+    target: bytes  # a path and a query; `*` for OPTIONS, the authority for CONNECT
+    authority: bytes = b""  # where the target named one, too
     expect_continue: bool = False
 
     @property
     def path(self) -> str:
-        """The path without query; for a target in absolute form also without the authority."""
-        target = self.target
-        if not target.startswith(b"/") and b"://" in target:
-            rest = target.partition(b"://")[2]
-            target = rest[rest.find(b"/") :] if b"/" in rest else b"/"
-        return target.partition(b"?")[0].decode("utf-8", "replace")
+        """The path without query."""
+        return self.target.partition(b"?")[0].decode("latin-1")
 
 
 @dataclass(slots=True, kw_only=True)
 class Response(Message):
     status: int
     phrase: bytes
+    #: Its framing could be read in another way, so what follows on the connection cannot be trusted.
+    doubtful: bool = False
 
 
 def end_of_head(buffer: bytearray, searched: int) -> int:
@@ -107,7 +114,8 @@ def parse_request(head: bytes) -> Request:
     method, target, major, minor = match.groups()
     if major != b"1" or minor not in b"01":
         raise HeadError(505, "version", "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
-    request = Request(method=method, target=target, minor=int(minor), headers=headers)
+    target, authority = _read_target(method, target)
+    request = Request(method=method, target=target, authority=authority, minor=int(minor), headers=headers)
     _read_request_headers(request)
     return request
 
@@ -120,6 +128,9 @@ def parse_response(head: bytes) -> Response:
         raise HeadError(502, "status_line", "Upstream's status line is not one of HTTP/1.1.")
     response = Response(status=int(match[2]), minor=int(match[1]), phrase=match[3] or b"", headers=headers)
     _read_framing(response, 502)
+    response.doubtful = (
+        response.chunked and (response.minor == 0 or response.content_length >= 0 or response.status in _NO_BODY)
+    ) or (response.content_length > 0 and response.status in _NO_BODY)
     if response.chunked:
         response.content_length = -1
     return response
@@ -130,12 +141,14 @@ def has_body(method: bytes, response: Response) -> bool:
     return method != b"HEAD" and response.status >= 200 and response.status not in _NO_BODY
 
 
-def parse_trailer(line: bytes) -> Header:
-    """Read a trailer line. Raises HeadError, also for fields that would change the framing."""
+def parse_trailer(line: bytes, *, refuse_framing: bool = True) -> Header | None:
+    """Read a trailer line; a field that would change the message is refused, or left out. Raises HeadError."""
     header = _parse_line(line, 400)
-    if header.name in (b"content-length", b"transfer-encoding", b"host"):
+    if header.name not in _FRAMING_FIELDS:
+        return header
+    if refuse_framing:
         raise HeadError(400, "trailer", "A trailer must not carry framing fields.")
-    return header
+    return None
 
 
 def _split(head: bytes, too_many: int) -> tuple[bytes, list[Header]]:
@@ -153,19 +166,52 @@ def _parse_line(line: bytes, status: int) -> Header:
     return Header(line, match[1].lower(), match[2].strip(b" \t"))
 
 
+def _read_target(method: bytes, target: bytes) -> tuple[bytes, bytes]:
+    """The target in the form that servers get, and the authority that it named."""
+    if method == b"CONNECT" or target.startswith(b"/") or (target == b"*" and method == b"OPTIONS"):
+        return target, b""
+    match = _ABSOLUTE.fullmatch(target)
+    if match is None or not _AUTHORITY.fullmatch(match[2]):
+        raise HeadError(400, "target", "The request target is neither a path nor a URL of HTTP.")
+    rest = match[3] or (b"*" if method == b"OPTIONS" else b"/")
+    return b"/" + rest if rest.startswith(b"?") else rest, _without_default_port(match[2], match[1])
+
+
+def _without_default_port(authority: bytes, scheme: bytes) -> bytes:
+    return authority.lower().removesuffix(_DEFAULT_PORT[scheme.lower()]).removesuffix(b":")
+
+
+def _check_host(request: Request) -> None:
+    hosts = [header.value for header in request.headers if header.name == b"host"]
+    if len(hosts) > 1 or (not hosts and request.minor == 1):
+        raise HeadError(400, "host", "A request has exactly one Host header.")
+    if hosts and not _AUTHORITY.fullmatch(hosts[0]):
+        raise HeadError(400, "host", "The Host header is no host name.")
+    if hosts and request.authority and not _is_same_host(hosts[0], request.authority):
+        raise HeadError(400, "host", "The Host header contradicts the request target.")
+
+
+def _is_same_host(host: bytes, authority: bytes) -> bool:
+    return authority in (_without_default_port(host, scheme) for scheme in _DEFAULT_PORT)
+
+
 def _read_request_headers(request: Request) -> None:
     _read_framing(request, 400)
     if request.chunked and request.content_length >= 0:
         raise HeadError(400, "framing", "Content-Length and Transfer-Encoding contradict each other.")
     if request.chunked and request.minor == 0:
         raise HeadError(400, "framing", "HTTP/1.0 has no Transfer-Encoding.")
-    hosts = sum(header.name == b"host" for header in request.headers)
-    if hosts > 1 or (hosts == 0 and request.minor == 1):
-        raise HeadError(400, "host", "A request has exactly one Host header.")
-    expect = request.header(b"expect").lower()
-    if expect not in (b"", b"100-continue"):
+    if any(header.name == b"content-length" and _has_leading_zero(header.value) for header in request.headers):
+        raise HeadError(400, "framing", "Content-Length begins with a zero.")
+    _check_host(request)
+    expected = {header.value.lower() for header in request.headers if header.name == b"expect"} - {b""}
+    if expected - {b"100-continue"}:
         raise HeadError(417, "expect", "Only 100-continue can be expected.")
-    request.expect_continue = bool(expect) and request.minor == 1
+    request.expect_continue = bool(expected) and request.minor == 1
+
+
+def _has_leading_zero(number: bytes) -> bool:
+    return len(number) > 1 and number.startswith(b"0")
 
 
 def _read_framing(message: Message, status: int) -> None:

@@ -8,13 +8,15 @@ from prefillwatch.relay.http_head import Message, Request, Response
 from prefillwatch.wire.tap import RequestHead, ResponseHead
 
 _MAX_TEXT: Final = 128
+#: The end of a path tells the endpoint.
+_MAX_PATH: Final = 512
 
 
 def told_request(request: Request, body_limit: int) -> RequestHead:
     """``body_limit``: see RequestHead."""
     return RequestHead(
         method=request.method.decode("latin-1"),
-        path=request.path,
+        path=_path(request),
         content_type=_text(request, b"content-type"),
         content_encoding=_text(request, b"content-encoding"),
         content_length=request.content_length,
@@ -33,6 +35,11 @@ def told_response(response: Response, *, observed: bool, injected: bool) -> Resp
         observed=observed,
         injected=injected,
     )
+
+
+def _path(request: Request) -> str:
+    path = request.path
+    return path if len(path) <= _MAX_PATH else "…" + path[-_MAX_PATH:]
 
 
 def _text(message: Message, name: bytes) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _RESET: Final = struct.pack("ii", 1, 0)
 #: A server that announces its limit may count from a little earlier than we do.
 _KEEP_ALIVE_MARGIN_S: Final = 1.0
+#: Of a Keep-Alive header.
+_MAX_PARAMETERS: Final = 8
 _LATE_LASTS_NS: Final = 1_000_000_000
 
 
@@ -172,7 +174,7 @@ class Pool:
 
 def _announced_limit(keep_alive: bytes) -> float:
     """Seconds in a header like ``timeout=5, max=100``; infinite without."""
-    for parameter in keep_alive.split(b","):
+    for parameter in keep_alive.split(b",", _MAX_PARAMETERS)[:_MAX_PARAMETERS]:
         name, _, value = parameter.partition(b"=")
         if name.strip().lower() == b"timeout" and value.strip().isdigit():
             return float(value)

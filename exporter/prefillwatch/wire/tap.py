@@ -73,7 +73,7 @@ class RequestHead(msgspec.Struct, frozen=True, array_like=True):
     """A request as the observer may know it: no query string, no credentials."""
 
     method: str
-    path: str  # without the query
+    path: str  # without the query; of a long one the end
     content_type: str = ""
     content_encoding: str = ""
     content_length: int = -1  # -1: not announced

@@ -416,8 +416,12 @@ def test_a_decoder_is_linear(name: str) -> None:
 
 #: Modules with functions that take bytes and yet read nothing of strangers by themselves, and why.
 NO_DECODERS = {
+    "blocks": "keeps only",
     "client": "leaves reading to http_head and request_body",
-    "exchange": "leaves reading to http_head and answer",
+    "core": "leaves reading to http_head and answer",
+    "driver": "leaves reading to core",
+    "hops": "writes only",
+    "ports": "has no code",
     "sending": "writes only",
     "settings": "read from the operator",
     "supervisor_line": "read from the supervisor",

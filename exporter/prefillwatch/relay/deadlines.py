@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 from prefillwatch.relay.reactor import Reactor, monotonic_ns
@@ -51,4 +52,4 @@ class Deadlines(Generic[T]):
                 self._arm(due)
                 return
             del self._due[item]
-            self._expired(item)
+            self._reactor.guarded(partial(self._expired, item))

@@ -7,6 +7,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from prefillwatch.relay.deadlines import Deadlines
@@ -77,7 +78,7 @@ class Dial:
         self._dialer.failures += 1
         on_failure = self._on_failure
         self.cancel()
-        on_failure(reason)
+        self._reactor.guarded(partial(on_failure, reason))
 
     def _over(self) -> None:
         self._on_open = None
@@ -159,7 +160,7 @@ class Dial:
         self._dialer.open += 1
         connection = UpstreamConnection(self._reactor, opened, self._tls, self._dialer.count_close)
         connection.may_hold_bytes |= self._early
-        on_open(connection)
+        self._reactor.guarded(partial(on_open, connection))
 
 
 class Lookup:

@@ -42,6 +42,9 @@ class Client(Protocol):
     def gone(self) -> None:
         """The client was found to have left; tells its exchange."""
 
+    def abort(self) -> None:
+        """Close the connection now."""
+
     def exchange_over(self, farewell: Farewell, words: bytes) -> None:
         """The exchange has ended; ``words`` are to be sent before what ``farewell`` says."""
 

@@ -116,6 +116,13 @@ class Reactor:
         signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
         signal.signal(number, lambda *_: self._calls.append(callback))
 
+    def guarded(self, callback: Callable[[], object]) -> None:
+        """Call now. What it raises is reported as if the loop had called it, and ends what it belongs to."""
+        try:
+            callback()
+        except Exception as error:  # see run
+            self._on_crash(callback, error)  # type: ignore[arg-type]
+
     def stop(self) -> None:
         self._stopped = True
 
@@ -160,7 +167,7 @@ class Reactor:
 
     def _run_soon(self) -> None:
         for _ in range(len(self._soon)):
-            self._guarded(self._soon.popleft())
+            self.guarded(self._soon.popleft())
 
     def _run_timers(self, now: int, before: int) -> None:
         timers = self._timers
@@ -169,20 +176,14 @@ class Reactor:
             # A sleep lasts whole milliseconds; only what comes on top of that is late.
             woke_at = before - (before - due) // 1_000_000 * 1_000_000 if before else due
             self.late_ns = max(0, now - max(due, woke_at))
-            self._guarded(callback)
+            self.guarded(callback)
         self._due = timers[0][0] if timers else now + _MAX_WAIT_NS
 
     def _on_wake(self, _events: int) -> None:
         with contextlib.suppress(BlockingIOError):
             self._wake_reader.recv(4096)
         while self._calls:
-            self._guarded(self._calls.popleft())
-
-    def _guarded(self, callback: Callable[[], None]) -> None:
-        try:
-            callback()
-        except Exception as error:  # see run
-            self._on_crash(callback, error)  # type: ignore[arg-type]
+            self.guarded(self._calls.popleft())
 
     def _close_now(self) -> None:
         closing, self._closing = self._closing, []

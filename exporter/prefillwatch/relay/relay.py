@@ -9,6 +9,7 @@ import select
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from prefillwatch.relay import lag
@@ -154,14 +155,14 @@ class Relay:
     def _in_slices(self, act: Callable[[T], None], items: list[T]) -> None:
         """Do something with each item, a few of them per turn."""
         for item in items[:_SLICE]:
-            act(item)
+            self.reactor.guarded(partial(act, item))
         if rest := items[_SLICE:]:
             self.reactor.soon(lambda: self._in_slices(act, rest))
 
     def cut(self) -> None:
         """End what still runs, recognizably unfinished."""
         for exchange in list(self.exchanges.values()):
-            exchange.cut()
+            self.reactor.guarded(exchange.cut)
         for client in list(self.clients):
             client.abort()
         self._stop_when_drained()
@@ -287,7 +288,14 @@ class Relay:
     def _on_crash(self, callback: Handler | Callable[[], None], error: Exception) -> None:
         """A fault of ours: report where, not with which data, and end only what it happened in."""
         sys.stderr.write(f"prefillwatch relay: {place_of(error)}\n")
-        owner = getattr(callback, "__self__", None)
-        if isinstance(owner, Exchange | ClientConnection):
-            with contextlib.suppress(Exception):
-                owner.crash()
+        for owner in _owners(callback):
+            if isinstance(owner, Exchange | ClientConnection):
+                with contextlib.suppress(Exception):
+                    owner.crash()
+
+
+def _owners(callback: object) -> tuple[object, ...]:
+    """What a callback is about: the object of a method, and what it was bound to."""
+    if isinstance(callback, partial):
+        return (*_owners(callback.func), *callback.args)
+    return (getattr(callback, "__self__", None),)

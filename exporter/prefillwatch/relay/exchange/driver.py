@@ -124,7 +124,9 @@ class Exchange:
         """A fault of ours: end this exchange, whatever it was in the middle of."""
         if self.core.state is not State.DONE:
             self._run(self.core.failed(monotonic_ns()))
-        self._let_go()
+        else:  # it failed while it was ending
+            self._let_go()
+            self.client.abort()
 
     # Towards upstream
     # -----------------------------------------------------------------------------------------------------------------

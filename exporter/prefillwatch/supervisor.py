@@ -25,6 +25,7 @@ from prefillwatch.supervision.engine_socket import EngineSocket
 from prefillwatch.supervision.keeper import Keeper, how_it_ended
 from prefillwatch.supervision.launch import Launch
 from prefillwatch.supervision.listening import bind_listeners, close_all, port_of, tap_pair
+from prefillwatch.supervision.notify import SystemdNotify
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Supervisor:
         self.port = port_of(self._listeners[0])
         self.admin_port = port_of(self._admin)
         self._engine_socket = EngineSocket(settings.engine_socket, private=launch.command is not None)
+        self._systemd = SystemdNotify(os.environ, os.getpid())
         self._draining = False
         self._signalled_at = 0.0
         self._control: ControlChannel | None = None
@@ -69,6 +71,7 @@ class Supervisor:
         self._observer = Keeper("observer", self._start_observer, self._tell)
         self._relays = [Keeper(f"relay {index}", self._starter(index), self._tell) for index in range(len(self._taps))]
         self._listen_for_signals()
+        pulse = asyncio.create_task(self._systemd.live())
         try:
             self._command = self._start_command()
             started()
@@ -79,6 +82,7 @@ class Supervisor:
             number = await self._until_end()
             code = await self._shut_down(number)
         finally:
+            pulse.cancel()
             self._close()
         if any(relay.hopeless.done() for relay in self._relays):
             raise StartError("the relay processes do not stay up; the lines above say why")
@@ -154,7 +158,8 @@ class Supervisor:
         return Control(processes=tuple(processes), draining=self._draining, restarts=restarts)
 
     def _ask_to_tell_again(self) -> None:
-        """A new observer is ready: the relays tell it of the exchanges that are running."""
+        """A new observer is ready: the relays tell it of the exchanges that are running. After the first, all is up."""
+        self._systemd.ready()
         for relay in self._relays:
             relay.signal(signal.SIGUSR2)
 
@@ -201,6 +206,7 @@ class Supervisor:
     async def _shut_down(self, number: int | None) -> int:
         """Readiness off, relays drain, the command ends, the observer ends last. Gives the exit code."""
         self._draining = True
+        self._systemd.stopping()
         self._tell()
         close_all(itertools.chain.from_iterable(self._listeners))  # else the kernel would go on taking connections
         limit_s = self._launch.settings.drain_timeout
@@ -282,3 +288,4 @@ class Supervisor:
             asyncio.get_running_loop().remove_signal_handler(number)
         close_all(itertools.chain(*self._listeners, self._admin, *self._taps))
         self._engine_socket.close()
+        self._systemd.close()

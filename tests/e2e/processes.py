@@ -30,13 +30,12 @@ class Command:
         *arguments: str,
         environment: dict[str, str] | None = None,
         cwd: Path | None = None,
-        prefix: Sequence[str] = (),
+        program: Sequence[str] = (sys.executable, "-m", "prefillwatch"),
     ) -> None:
-        """``prefix`` is a program that starts our command, which is its last arguments."""
         self.lines: list[str] = []
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFILLWATCH_")}
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "prefillwatch", *arguments],
+            [*program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -88,8 +87,8 @@ class Command:
 class Sim(Command):
     """`prefillwatch sim` on a free port."""
 
-    def __init__(self, *arguments: str) -> None:
-        super().__init__("sim", "--listen", "127.0.0.1:0", *arguments)
+    def __init__(self, *arguments: str, listen: str = "127.0.0.1:0", **more: Any) -> None:
+        super().__init__("sim", "--listen", listen, *arguments, **more)
         self.url = self.wait_for(r"at (http://\S+)")
 
 
@@ -97,8 +96,8 @@ class Sidecar(Command):
     """`prefillwatch serve` or `run` on free ports; ready when upstream is healthy."""
 
     def __init__(self, command: str, *arguments: str, ready: bool = True, **more: Any) -> None:
-        addresses = [] if "--listen" in arguments else ["--listen", "127.0.0.1:0"]
-        super().__init__(command, *addresses, "--admin", "127.0.0.1:0", *arguments, **more)
+        free = [word for flag in ("--listen", "--admin") if flag not in arguments for word in (flag, "127.0.0.1:0")]
+        super().__init__(command, *free, *arguments, **more)
         self.url = self.wait_for(r"point clients at (https?://\S+)")
         self.admin = self.wait_for(r"metrics: (http://\S+)/metrics")
         if ready:

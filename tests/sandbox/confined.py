@@ -1,42 +1,139 @@
-"""A sidecar from which something was taken away, and what it has to do all the same."""
+"""A sidecar with less around it than usual, and what it has to do all the same."""
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.processes import Sidecar, Stream, eventually
+import httpx
+from tests.e2e.processes import PATIENCE_S, Sidecar, Sim, Stream, eventually
 from tests.e2e.traffic import paste_document, readers
+from tests.sandbox.cgroup import ControlGroup
+from tests.sandbox.image import ENVIRONMENT, PROGRAM, Image, Mount
+from tests.sandbox.network import Network
+from tests.sandbox.unit_filter import UnitFilter
 
 LAUNCHER = Path(__file__).with_name("confine.py")
 
 
-class Confined(Sidecar):
-    """`prefillwatch serve` behind the launcher, which takes away what `taken` says."""
+@dataclass(frozen=True)
+class Surroundings:
+    """What is around the sidecar. As it stands: a container in which it may do what it likes."""
 
-    def __init__(self, folder: Path, upstream: str, ready: bool = True, **taken: Any) -> None:
-        spec = folder / "taken.json"
-        spec.write_text(json.dumps(taken))
-        prefix = (sys.executable, str(LAUNCHER), str(spec))
-        super().__init__("serve", "--upstream", upstream, prefix=prefix, ready=ready)
+    read_only: bool = False
+    temporary: bool = True  # a folder /tmp
+    home: bool = True
+    processes: str = ""  # options of /proc
+    files: dict[str, str] = field(default_factory=dict)  # content by path
+    user: int = 0
+    first: bool = False  # the first process of its namespace
+    network: Network | None = None
+    no_family: int | None = None  # an address family that the kernel does not know
+    descriptors: int | None = None
+    cores: int | None = None
+    address_space: int | None = None
+    memory: int | None = None
+    calls: UnitFilter | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def spec(self, image: Image, folder: Path, group: ControlGroup) -> dict[str, Any]:
+        """What the launcher is told."""
+        limits = {"RLIMIT_NOFILE": self.descriptors, "RLIMIT_AS": self.address_space}
+        spec: dict[str, Any] = {
+            "cgroups": group.folders,
+            "namespaces": ["mount", *(("pid",) if self.first else ())],
+            "root": {"path": str(folder / "root"), "mounts": self._mounts(image, folder), "read_only": self.read_only},
+            "limits": {name: limit for name, limit in limits.items() if limit is not None},
+            "environment": {**ENVIRONMENT, **({"HOME": "/root"} if self.home else {}), **self.environment},
+        }
+        if self.user:
+            spec["user"] = self.user
+        if self.network is not None:
+            spec["network"] = self.network.path
+        if self.no_family is not None:
+            spec["no_family"] = self.no_family
+        if self.cores is not None:
+            spec["cpus"] = list(range(self.cores))
+        if self.calls is not None:
+            spec["filter"] = {"calls": sorted(self.calls.calls), "answer": self.calls.answer}
+        return spec
+
+    def _mounts(self, image: Image, folder: Path) -> list[Mount]:
+        mounts = [*image.mounts(), ("proc", "/proc", "proc", self.processes)]
+        if self.temporary:
+            mounts.append((str(folder / "tmp"), "/tmp", "bind", ""))
+        if self.home:
+            mounts.append((str(folder / "home"), "/root", "bind", ""))
+        for number, (path, content) in enumerate(self.files.items()):
+            (folder / f"file-{number}").write_text(content)
+            mounts.append((str(folder / f"file-{number}"), path, "bind", "ro"))
+        return mounts
+
+
+class Confined(Sidecar):
+    """`prefillwatch serve` in such surroundings, in front of the simulated server."""
+
+    def __init__(
+        self, image: Image, folder: Path, sim: Sim, around: Surroundings, *arguments: str, ready: bool = True
+    ) -> None:
+        self.group = ControlGroup()
+        if around.memory is not None:
+            self.group.limit_memory(around.memory)
+        self.folder = folder
+        for name in ("root", "tmp", "home"):
+            (folder / name).mkdir()
+        (folder / "tmp").chmod(0o1777)
+        spec = folder / "spec.json"
+        spec.write_text(json.dumps(around.spec(image, folder, self.group)))
+        program = (sys.executable, str(LAUNCHER), str(spec), PROGRAM)
+        super().__init__("serve", "--upstream", sim.url, *arguments, program=program, ready=False)
+        if around.network is not None:
+            self.url, self.admin = (around.network.from_here(url) for url in (self.url, self.admin))
+        if ready:
+            eventually(lambda: self.readiness() == 200)
+
+    def leaves_nothing(self) -> None:
+        """Neither processes nor files."""
+        assert self.group.processes == []
+        assert [path for name in ("tmp", "home") for path in (self.folder / name).rglob("*")] == []
+
+    def kill(self) -> None:
+        super().kill()
+        eventually(lambda: self.group.processes == [])
+        self.group.close()
 
 
 def serves_under_traffic(sidecar: Confined) -> None:
-    """Streams pass whole, the observer learns until it advises, and no process ends meanwhile."""
+    """Streams pass whole, the observer learns until it advises, and no process ends before its time."""
     processes = sidecar.state()["processes"]
     assert {process["role"] for process in processes} == {"supervisor", "relay", "observer"}
-    assert Stream(sidecar.url, tokens=20).end().done
+    assert httpx.get(f"{sidecar.admin}/healthz", timeout=PATIENCE_S).status_code == 200
+    stream = Stream(sidecar.url, tokens=20).end()
+    assert (stream.done, stream.tokens) == (True, 20)
     with readers(sidecar.url, 4):
         sizes = iter(range(500, 60_000, 700))
-        eventually(lambda: paste_document(sidecar.url, next(sizes)) and has_learned(sidecar))
+        eventually(lambda: paste_document(sidecar.url, next(sizes)).complete and has_learned(sidecar))
     assert sidecar.value("relay_restarts_total") == 0
     assert sidecar.state()["processes"] == processes
-    assert sidecar.stop() == 0
+    assert sidecar.group.killed == 0
+    drains_and_ends(sidecar)
     assert "started again" not in sidecar.output
 
 
 def has_learned(sidecar: Confined) -> bool:
     """Whether there is advice: the observer has been through its linear algebra."""
     return sidecar.value("advised_max_batched_tokens", model="sim-4b") is not None
+
+
+def drains_and_ends(sidecar: Confined) -> None:
+    """A running answer is finished after SIGTERM; then nothing is left."""
+    stream = Stream(sidecar.url, tokens=80).begin()
+    sidecar.send(signal.SIGTERM)
+    eventually(lambda: sidecar.readiness() == 503)
+    assert stream.end().done
+    assert sidecar.wait() == 0
+    sidecar.leaves_nothing()

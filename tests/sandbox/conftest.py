@@ -1,30 +1,36 @@
-"""One simulated server for all tests here, and sidecars with less around them than usual."""
+"""One simulated server and one image for all tests here, and sidecars with less around them than usual."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.e2e.processes import Sim
-from tests.sandbox.confined import Confined
+from tests.sandbox.confined import Confined, Surroundings
+from tests.sandbox.image import Image
 
 
 @pytest.fixture(scope="session")
 def sim() -> Iterator[Sim]:
-    server = Sim("--no-enable-chunked-prefill")
+    # Without a cache every document is a prompt to learn from, although all tests paste the same ones.
+    server = Sim("--no-enable-chunked-prefill", "--no-enable-prefix-caching")
     yield server
     server.kill()
 
 
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    return Image(tmp_path_factory.mktemp("image"))
+
+
 @pytest.fixture
-def confined(sim: Sim, tmp_path: Path) -> Iterator[Callable[..., Confined]]:
-    """Starts `serve` in front of the simulated server with what is taken away from it."""
+def confined(image: Image, sim: Sim, tmp_path: Path) -> Iterator[Callable[..., Confined]]:
+    """Starts `serve` in surroundings given."""
     started: list[Confined] = []
 
-    def start(**taken: Any) -> Confined:
-        started.append(Confined(tmp_path, sim.url, **taken))
+    def start(around: Surroundings, *arguments: str, sim: Sim = sim, ready: bool = True) -> Confined:
+        started.append(Confined(image, tmp_path, sim, around, *arguments, ready=ready))
         return started[-1]
 
     yield start

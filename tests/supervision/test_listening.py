@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterator
 
@@ -9,8 +10,9 @@ import pytest
 
 from prefillwatch.errors import ListenError
 from prefillwatch.settings.addresses import ListenAddress
-from prefillwatch.supervision.listening import bind_listeners, port_of, tap_pair
+from prefillwatch.supervision.listening import bind_listeners, port_of, reachable_here, tap_pair
 
+REAL_SOCKET = socket.socket
 LOOPBACK = ListenAddress("127.0.0.1", 0)
 
 
@@ -59,6 +61,46 @@ def test_an_address_of_another_machine_is_named() -> None:
 def test_a_host_without_address_is_named() -> None:
     with pytest.raises(ListenError, match=r"the host of no\.\.name:80 is not known here \(no valid name\); .*--listen"):
         bind_listeners(ListenAddress("no..name", 80), 1, "listen")
+
+
+def without_ipv6(family: int = socket.AF_INET, *more: int) -> socket.socket:
+    """As the kernel makes sockets that was started with ipv6.disable=1."""
+    if family == socket.AF_INET6:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+    return REAL_SOCKET(family, *more)
+
+
+def test_every_interface_is_that_of_ipv4_where_there_is_no_ipv6(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(socket, "socket", without_ipv6)
+    groups = bind_listeners(ListenAddress("::", 0), 1, "listen")
+    assert [opened.getsockname()[0] for opened in groups[0]] == ["0.0.0.0"]
+    assert "there is no IPv6 here: [::]:0 is every IPv4 interface" in caplog.text
+    assert reachable_here(ListenAddress("::", 80)) == ListenAddress("127.0.0.1", 80)
+    close(groups)
+
+
+def test_a_name_means_the_addresses_that_this_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "socket", without_ipv6)
+    both = [(family, 1, 6, "", (host, 0)) for family, host in ((socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1"))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    groups = bind_listeners(ListenAddress("localhost", 0), 1, "listen")
+    assert [opened.getsockname()[0] for opened in groups[0]] == ["127.0.0.1"]
+    close(groups)
+
+
+def test_an_ipv6_address_that_was_asked_for_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "socket", without_ipv6)
+    with pytest.raises(ListenError, match=r"cannot listen on \[::1\]:0: Address family not supported"):
+        bind_listeners(ListenAddress("::1", 0), 1, "listen")
+
+
+@pytest.mark.parametrize(
+    ("set_to", "here"), [("::", "::1"), ("0.0.0.0", "127.0.0.1"), ("::1", "::1"), ("192.0.2.1", "192.0.2.1")]
+)
+def test_where_a_client_here_connects(set_to: str, here: str) -> None:
+    assert reachable_here(ListenAddress(set_to, 80)) == ListenAddress(here, 80)
 
 
 def test_connections_wait_in_a_socket_whose_process_is_away() -> None:

@@ -11,6 +11,7 @@ import click
 from prefillwatch.commands.options import settings_options
 from prefillwatch.config import Settings
 from prefillwatch.errors import StartError
+from prefillwatch.supervision.listening import reachable_here
 
 
 @click.command()
@@ -24,7 +25,7 @@ def healthcheck(settings: Settings, ready: bool) -> None:
 def ask(settings: Settings, path: str, timeout_s: float = 5.0) -> str:
     """The answer's text. Raises StartError when it is not 200 or does not come in time."""
     scheme = "https" if settings.admin_tls_cert else "http"
-    url = f"{scheme}://{settings.admin.reachable}{path}"
+    url = f"{scheme}://{reachable_here(settings.admin)}{path}"
     # A proxy is never wanted to reach ourselves.
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=_trusting())

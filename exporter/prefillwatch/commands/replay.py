@@ -16,7 +16,7 @@ from prefillwatch.recorder.file import RecordingFile
 from prefillwatch.recorder.player import Player
 from prefillwatch.recorder.summary import Played, summary
 from prefillwatch.settings.addresses import ListenAddress, parse_listen
-from prefillwatch.supervision.listening import bind_listeners, port_of
+from prefillwatch.supervision.listening import bind_listeners, port_of, reachable_here
 
 _MOST_INCIDENTS = 1000
 
@@ -86,6 +86,6 @@ def _address(text: str) -> ListenAddress:
 def _listen(address: ListenAddress) -> list[socket.socket]:
     """Raises ListenError."""
     (listeners,) = bind_listeners(address, 1, "admin")
-    shown = ListenAddress(address.host, port_of(listeners)).reachable
+    shown = reachable_here(ListenAddress(address.host, port_of(listeners)))
     click.echo(f"metrics: http://{shown}/metrics  live page: http://{shown}/")
     return listeners

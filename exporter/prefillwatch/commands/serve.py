@@ -17,6 +17,7 @@ from prefillwatch.errors import ConfigError
 from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.supervision.certificates import check_certificates
 from prefillwatch.supervision.launch import Launch
+from prefillwatch.supervision.listening import reachable_here
 from prefillwatch.supervision.own_address import refuse_own_address
 from prefillwatch.supervision.upstream_command import free_port, prepare
 from prefillwatch.supervisor import Supervisor
@@ -72,8 +73,8 @@ def supervise(launch: Launch) -> int:
 def _say_where_to_look(launch: Launch, supervisor: Supervisor) -> None:
     settings = launch.settings
     scheme = "https" if settings.tls_cert else "http"
-    data = ListenAddress(settings.listen.host, supervisor.port).reachable
-    admin = ListenAddress(settings.admin.host, supervisor.admin_port).reachable
+    data = reachable_here(ListenAddress(settings.listen.host, supervisor.port))
+    admin = reachable_here(ListenAddress(settings.admin.host, supervisor.admin_port))
     log.info("version %s: point clients at %s://%s instead of %s", __version__, scheme, data, launch.upstream)
     admin_scheme = "https" if settings.admin_tls_cert else "http"
     log.info("metrics: %s://%s/metrics  live page: %s://%s/", admin_scheme, admin, admin_scheme, admin)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import socket
 from collections.abc import Iterable
 from typing import Final
 
 from prefillwatch.errors import AddressInUseError, ListenError
 from prefillwatch.settings.addresses import ListenAddress
+
+log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 4096
 #: Room for the tap while the observer is away or busy; as much of it as the system allows.
@@ -47,6 +50,13 @@ def port_of(sockets: list[socket.socket]) -> int:
     return port
 
 
+def reachable_here(address: ListenAddress) -> ListenAddress:
+    """What a client on this machine can connect to, for an address as it was set."""
+    if address.host == "::" and not _has_ipv6("::1"):
+        return ListenAddress("127.0.0.1", address.port)  # [::] takes IPv4 as well, and so does its stand-in
+    return address.reachable
+
+
 def close_all(sockets: Iterable[socket.socket]) -> None:
     for opened in sockets:
         opened.close()
@@ -75,7 +85,30 @@ def _resolve(address: ListenAddress, key: str) -> list[tuple[socket.AddressFamil
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "no valid name"
         raise ListenError(f"the host of {address} is not known here ({reason}); choose another with --{key}") from None
-    return list(dict.fromkeys((family, str(target[0])) for family, _, _, _, target in infos))
+    targets: list[tuple[socket.AddressFamily, str]] = [(family, str(target[0])) for family, _, _, _, target in infos]
+    targets = list(dict.fromkeys(targets))
+    return _without_missing_ipv6(targets, address)
+
+
+def _without_missing_ipv6(
+    targets: list[tuple[socket.AddressFamily, str]], address: ListenAddress
+) -> list[tuple[socket.AddressFamily, str]]:
+    """Names and "every interface" mean what this machine has. An IPv6 address that was asked for alone stays."""
+    present = [(family, host) for family, host in targets if family != socket.AF_INET6 or _has_ipv6(host)]
+    if not present and address.host == "::":
+        log.warning("there is no IPv6 here: %s is every IPv4 interface", address)
+        return [(socket.AF_INET, "0.0.0.0")]  # noqa: S104 (which is what was asked for)
+    return present or targets
+
+
+def _has_ipv6(host: str) -> bool:
+    """Whether the kernel has IPv6 at all, and this address of it."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+    except OSError as error:
+        return error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+    return True
 
 
 def _bind(targets: list[tuple[socket.AddressFamily, str]], port: int, *, shared: bool) -> list[socket.socket]:

@@ -9,6 +9,7 @@ import pytest
 from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, eventually, post
 from tests.relay.running import RelayProcess, RunningRelay
 
+from prefillwatch.relay.client_state import ClientState
 from prefillwatch.wire.tap import Finish, Kind
 
 MIB = 2**20
@@ -196,3 +197,62 @@ def test_an_upstream_that_takes_the_request_slowly(relay: RunningRelay, upstream
     client.head()
     assert relay.tap.end().finish is Finish.COMPLETE
     assert "SENT" in relay.tap.story()
+
+
+ENDLESS_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+OLD_CLIENT = b"POST /v1/completions HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}"
+PIECE = b"data: " + b"x" * 30_000 + b"\n\n"
+#: Request, response head, a piece of the body as upstream sends it and as the client gets it, how upstream breaks off,
+#: how the client's connection ends.
+BROKEN_OFF = {
+    "chunked": (post(), STREAM_HEAD, chunk(PIECE), chunk(PIECE), "close", "closed"),
+    "chunked, reset": (post(), STREAM_HEAD, chunk(PIECE), chunk(PIECE), "reset", "closed"),
+    "ends by closing": (post(), ENDLESS_HEAD, PIECE, PIECE, "reset", "reset"),
+    "HTTP/1.0": (OLD_CLIENT, STREAM_HEAD, chunk(PIECE), PIECE, "close", "reset"),
+    "HTTP/1.0, reset": (OLD_CLIENT, STREAM_HEAD, chunk(PIECE), PIECE, "reset", "reset"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_OFF)
+def test_what_is_held_when_an_answer_breaks_off_still_reaches_the_client(
+    relay: RunningRelay, upstream: ScriptedUpstream, case: str
+) -> None:
+    request, head, sent, passed, how, end = BROKEN_OFF[case]
+    relay.relay.lingering._duration_ns = 1  # counts from when all has left
+    client = relay.connect(receive_buffer=4096)
+    client.send(request)
+    server = upstream.accept()
+    server.head()
+    server.send(head)
+    (connection,) = relay.relay.clients
+    pieces = 0
+    while connection.unsent is None:  # we hold some, and the kernel holds more
+        server.send(sent)
+        pieces += 1
+        server.is_silent(0.001)
+    getattr(server, how)()
+    client.head()
+    assert client.exactly(len(passed) * pieces) == passed * pieces
+    assert client.end() == end
+    assert relay.tap.end().finish is Finish.UPSTREAM_TRUNCATED
+    client.close()
+    assert eventually(lambda: not relay.relay.clients)
+
+
+def test_a_client_that_takes_nothing_of_what_is_held_is_given_up(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream
+) -> None:
+    relay = start(client_write_s=0.3)
+    client = relay.connect(receive_buffer=4096)
+    client.send(OLD_CLIENT)
+    server = upstream.accept()
+    server.head()
+    server.send(STREAM_HEAD + chunk(PIECE) * 5)  # fits into the kernel, which does not get rid of it
+    relay.tap.wait(Kind.DATA)
+    server.close()
+    assert relay.tap.end().finish is Finish.UPSTREAM_TRUNCATED
+    (connection,) = relay.relay.clients
+    assert connection.state is ClientState.BREAKING
+    assert eventually(lambda: not relay.relay.clients)
+    assert len(relay.relay.flushing) == 0
+    assert client.end() == "reset"

@@ -14,6 +14,7 @@ from prefillwatch.relay.framing import FramingError
 from prefillwatch.relay.http_head import MAX_REQUEST_HEAD, HeadError, Request, end_of_head, parse_request
 from prefillwatch.relay.reactor import EDGES, ENDED, monotonic_ns
 from prefillwatch.relay.request_body import BodyTooLargeError, RequestBody
+from prefillwatch.relay.sockets import unacknowledged
 from prefillwatch.relay.upstream import ByteStream, abort_on_close
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ _READ_BYTES: Final = 64 * 1024
 _MAX_PIPELINED: Final = 64 * 1024
 #: Bytes thrown away after a refusal, so that the client gets to read it before the connection is reset.
 _MAX_LINGERING: Final = 128 * 1024 * 1024
+#: Before a reset, how often to look whether the client's machine has taken all; the kernel does not tell.
+_LOOK_AGAIN_S: Final = 0.02
+_ENDLESS: Final = 2**63
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -76,7 +80,9 @@ class ClientConnection:
             return self.relay.client_idle
         if state in _RECEIVING:
             return self.relay.receiving
-        return self.relay.lingering if state in _ENDING else None
+        if state in _FLUSHING:
+            return self.relay.flushing
+        return self.relay.lingering if state is ClientState.LINGERING else None
 
     # Events
     # -----------------------------------------------------------------------------------------------------------------
@@ -274,6 +280,8 @@ class ClientConnection:
         except OSError:
             self.gone()
             return
+        if self.state in _FLUSHING:
+            self.relay.flushing.add(self)  # it takes something
         if self.unsent:
             return
         self.unsent = None
@@ -281,6 +289,8 @@ class ClientConnection:
             self.exchange.client_unblocked()
         elif self.state is ClientState.CLOSING:
             self._half_close()
+        elif self.state is ClientState.BREAKING:
+            self._reset_when_taken()
 
     def exchange_over(self, farewell: Farewell, words: bytes) -> None:
         """The exchange has ended; ``words`` are sent before what ``farewell`` says."""
@@ -289,12 +299,10 @@ class ClientConnection:
             self.abort()
         elif farewell is Farewell.NEXT and not self.relay.policy.draining:
             self._await_next()
-        elif farewell is Farewell.NEXT or farewell is Farewell.CLOSE:
-            self.close_gently()
-        elif farewell is Farewell.BREAK_OFF:
+        elif farewell is Farewell.RESET or (farewell is Farewell.BREAK_OFF and self.tls is not None):
             self._break_off()
-        elif farewell is Farewell.RESET:
-            self._reset()
+        elif farewell is not Farewell.GONE:
+            self.close_gently()
 
     def _await_next(self) -> None:
         if self._buffer:
@@ -352,17 +360,32 @@ class ClientConnection:
                 self.abort()
 
     def _break_off(self) -> None:
-        """End an answer whose framing shows that it is not complete."""
-        if self.tls is None:
-            self.close_gently()
-        else:  # it is the missing goodbye that tells
-            self.abort()
+        """End an answer so that it looks unfinished, though the client's side would take a close for its end.
 
-    def _reset(self) -> None:
-        """End an answer that a close would end, so that it looks unfinished."""
-        assert self.socket is not None
-        abort_on_close(self.socket)
-        self.abort()
+        Over TLS it is the missing goodbye that tells.
+        """
+        self._go(ClientState.BREAKING)
+        self._buffer.clear()
+        if self.unsent is None:
+            self._reset_when_taken()
+
+    def _reset_when_taken(self, queued: int = _ENDLESS) -> None:
+        """A reset throws away what the kernel still holds, so it waits for that; ``queued`` is what it held before."""
+        if self.socket is None:
+            return
+        left = unacknowledged(self.socket)
+        if left == 0:
+            self.give_up()
+            return
+        if left < queued:
+            self.relay.flushing.add(self)  # it takes something
+        self.relay.reactor.call_later(_LOOK_AGAIN_S, lambda: self._reset_when_taken(left))
+
+    def give_up(self) -> None:
+        """The client has taken nothing for too long: what is still held is thrown away, here and in the kernel."""
+        if self.socket is not None:
+            abort_on_close(self.socket)
+            self.abort()
 
     def abort(self) -> None:
         """Close now; calling twice does no harm."""
@@ -381,7 +404,7 @@ class ClientConnection:
 
 
 _RECEIVING: Final = frozenset((ClientState.HANDSHAKE, ClientState.HEAD, ClientState.BODY))
-_ENDING: Final = frozenset((ClientState.CLOSING, ClientState.LINGERING))
+_FLUSHING: Final = frozenset((ClientState.CLOSING, ClientState.BREAKING))
 #: What to do when there is something to read.
 _READ: Final[dict[ClientState, Callable[[ClientConnection], None]]] = {
     ClientState.HANDSHAKE: ClientConnection._read_nothing,
@@ -391,6 +414,7 @@ _READ: Final[dict[ClientState, Callable[[ClientConnection], None]]] = {
     ClientState.ANSWERING: ClientConnection._read_early,
     ClientState.FULL: ClientConnection._read_nothing,
     ClientState.CLOSING: ClientConnection._throw_away,
+    ClientState.BREAKING: ClientConnection._throw_away,
     ClientState.LINGERING: ClientConnection._throw_away,
     ClientState.CLOSED: ClientConnection._read_nothing,
 }

@@ -17,9 +17,10 @@ class ClientState(enum.IntEnum):
     BODY = 3  # its head is known, its body is not complete
     ANSWERING = 4  # it is complete; what comes ahead of the next one is kept for then
     FULL = 5  # the same, and no more is read ahead
-    CLOSING = 6  # no further request is taken; what is held leaves first
-    LINGERING = 7  # our side is closed, and what comes is thrown away until the client has closed its own
-    CLOSED = 8
+    CLOSING = 6  # no further request is taken, and our side is closed once what is held has left
+    BREAKING = 7  # an answer broke off: the connection is reset once the client has all of what came
+    LINGERING = 8  # our side is closed, and what comes is thrown away until the client has closed its own
+    CLOSED = 9
 
 
 _S = ClientState
@@ -29,10 +30,11 @@ NEXT: Final = MappingProxyType(
         _S.HANDSHAKE: {_S.IDLE, _S.CLOSING, _S.CLOSED},
         _S.IDLE: {_S.HEAD, _S.CLOSING, _S.CLOSED},
         _S.HEAD: {_S.BODY, _S.CLOSING, _S.CLOSED},
-        _S.BODY: {_S.ANSWERING, _S.CLOSING, _S.CLOSED},
-        _S.ANSWERING: {_S.FULL, _S.IDLE, _S.HEAD, _S.CLOSING, _S.CLOSED},
-        _S.FULL: {_S.HEAD, _S.CLOSING, _S.CLOSED},
+        _S.BODY: {_S.ANSWERING, _S.CLOSING, _S.BREAKING, _S.CLOSED},
+        _S.ANSWERING: {_S.FULL, _S.IDLE, _S.HEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
+        _S.FULL: {_S.HEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
         _S.CLOSING: {_S.LINGERING, _S.CLOSED},
+        _S.BREAKING: {_S.CLOSED},
         _S.LINGERING: {_S.CLOSED},
         _S.CLOSED: frozenset[ClientState](),
     }

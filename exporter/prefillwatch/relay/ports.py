@@ -136,6 +136,10 @@ class ClientServices(Protocol):
         """Connections that receive one, or shake hands."""
 
     @property
+    def flushing(self) -> Deadlines[Any]:
+        """Connections that are to be closed once the client has taken what is held; each byte taken renews it."""
+
+    @property
     def lingering(self) -> Deadlines[Any]:
         """Connections that we closed and the client did not yet."""
 

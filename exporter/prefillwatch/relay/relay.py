@@ -70,6 +70,7 @@ class Relay:
         self.dialer = Dialer(reactor, upstream, upstream_tls, settings.connect_timeout_s)
         self.client_idle = Deadlines[ClientConnection](reactor, settings.client_idle_s, ClientConnection.abort)
         self.receiving = Deadlines[ClientConnection](reactor, settings.request_timeout_s, ClientConnection.late)
+        self.flushing = Deadlines[ClientConnection](reactor, settings.client_write_s, ClientConnection.give_up)
         self.lingering = Deadlines[ClientConnection](reactor, _LINGER_S, ClientConnection.abort)
         self.repeatable = Deadlines[Sending](reactor, REPEAT_WITHIN_S, Sending.forget)
         self.clients: set[ClientConnection] = set()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import socket
+import sys
+import termios
 from typing import Final
 
 #: A peer whose machine vanished is found out after two minutes of silence, however long the answer may take.
@@ -23,6 +26,15 @@ def prepare(opened: socket.socket) -> None:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for level, option, value in _KEEPALIVE:
                 opened.setsockopt(level, option, value)
+
+
+def unacknowledged(opened: socket.socket) -> int:
+    """Bytes that were sent and have not arrived on the other machine yet, as far as the kernel can tell."""
+    try:
+        answer = fcntl.ioctl(opened.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+    except OSError:
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
 
 
 def acknowledge_late(opened: socket.socket) -> None:

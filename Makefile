@@ -7,9 +7,9 @@ READY := $(VENV)/.ready
 # Unit tests of so many files run at once; more than two disturb each other where they hold processes against a clock.
 WORKERS ?= 2
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, root's rights, or minutes of quiet.
-APART := tests/real tests/e2e tests/bench tests/sandbox
+APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox
 
-.PHONY: help demo test lint format readme unit e2e sandbox real truth bench bench-smoke tools wheel clean
+.PHONY: help demo test lint format readme unit e2e sandbox real truth bench bench-smoke hostile tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -57,6 +57,9 @@ bench: $(READY) ## the relay against other proxies, in one run (needs gcc, nginx
 bench-smoke: $(READY) ## does the benchmark still work?
 	scripts/tools gcc nginx
 	$(BIN)/python -m tests.bench --smoke
+
+hostile: $(READY) ## attacks on a running sidecar with a stream beside it, judged by what they cost (under 4 minutes)
+	$(BIN)/pytest tests/hostile $(ARGS)
 
 tools:
 	@scripts/tools promtool systemd-analyze

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefillwatch.relay.answer import Answer
+from prefillwatch.relay.framing import MOST_CHUNKS
 from prefillwatch.relay.http_head import Response, parse_request, parse_response
 
 EVENTS = b"data: a\n\n", b"data: b\n\n"
@@ -152,3 +153,26 @@ def test_a_long_json_answer_is_shown_in_part() -> None:
 def test_what_is_said_of_the_connection(minor: int, keep: bool, said: bytes) -> None:
     head = answer(CL, minor=minor, keep=keep).head
     assert head == b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 18\r\n%b\r\n" % said
+
+
+@pytest.mark.parametrize("strip", [False, True])
+def test_an_answer_in_tiny_chunks_passes_in_portions(strip: bool) -> None:
+    stream = b"1\r\na\r\n" * 5000 + b"0\r\nX-T: 1\r\n\r\n"
+    passing = answer(TE, strip=strip)
+    portions = [passing.feed(stream)]
+    assert not passing.is_plain_stream
+    while passing.is_behind:
+        portions.append(passing.feed(b""))
+    assert max(len(payload) for *_, payload in portions) <= MOST_CHUNKS
+    assert not any(extra for extra, *_ in portions)
+    outgoing = b"".join(outgoing for _, outgoing, _ in portions)
+    assert passing.done
+    if not strip:
+        assert outgoing == stream
+
+
+def test_what_comes_while_it_is_behind_waits_its_turn() -> None:
+    passing = answer(TE)
+    first = passing.feed(b"1\r\na\r\n" * (MOST_CHUNKS + 1))
+    second = passing.feed(b"1\r\nb\r\n0\r\n\r\nextra")
+    assert (first[2], second) == (b"a" * MOST_CHUNKS, (True, b"1\r\na\r\n1\r\nb\r\n0\r\n\r\n", b"ab"))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from email.utils import formatdate, parsedate_to_datetime
 
 import pytest
 from tests.relay.peers import Peer, ScriptedUpstream, eventually, get, post
 from tests.relay.running import RelayProcess, RunningRelay
 
+from prefillwatch.relay.answers import http_date
 from prefillwatch.wire.tap import Finish
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -329,3 +332,53 @@ def test_without_a_free_descriptor_clients_wait(
     server.head()
     server.send(OK)
     assert clients[-1].until(b"ok") == OK
+
+
+def test_a_refused_head_has_no_body(relay: RunningRelay) -> None:
+    for request in (
+        b"HEAD / HTTP/1.1\r\nHost: a b\r\n\r\n",
+        b"HEAD / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"HEAD / HTTP/1.1\r\nX: " + b"x" * 70_000,
+        b"HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999999999\r\n\r\n",
+    ):
+        client = relay.connect()
+        client.send(request)
+        assert client.head().startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 413 ", b"HTTP/1.1 431 "))
+        assert client.rest() == b""
+
+
+def test_an_answer_of_ours_has_a_date(relay: RunningRelay) -> None:
+    client = relay.connect()
+    client.send(b"GET / HTTP/1.1\r\n\r\n")
+    (date,) = (line[6:].decode() for line in client.head().split(b"\r\n") if line.startswith(b"Date: "))
+    assert abs(parsedate_to_datetime(date).timestamp() - time.time()) < 10
+
+
+@pytest.mark.parametrize("unix_s", [0.0, 951_782_400.5, 1_767_225_599.0])
+def test_dates_are_those_of_the_standard_library(unix_s: float) -> None:
+    assert http_date(unix_s) == formatdate(unix_s, usegmt=True)
+
+
+def test_any_number_of_empty_lines_before_a_request_is_one_step(
+    relay: RunningRelay, upstream: ScriptedUpstream
+) -> None:
+    relay.connect().send(b"\r\n" * 100_000 + get())
+    assert upstream.accept().head() == get()
+
+
+def test_a_body_of_many_small_chunks_arrives_whole(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    client = relay.connect()
+    pieces = [b"%015d " % number for number in range(5000)]
+    framed = b"".join(b"10\r\n%b\r\n" % piece for piece in pieces) + b"0\r\n\r\n"
+    client.send(H + b"Transfer-Encoding: chunked\r\n\r\n" + framed + get())
+    server = upstream.accept()
+    server.head()
+    body = b""
+    while (size := server.until(b"\r\n")) != b"0\r\n":
+        body += server.exactly(int(size, 16))
+        server.until(b"\r\n")
+    assert body == b"".join(pieces)
+    server.until(b"\r\n")
+    server.send(OK)
+    client.until(b"ok")
+    assert server.head() == get()  # it did not get lost behind the portions

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefillwatch.relay.framing import (
+    MOST_CHUNKS,
     ChunkedScanner,
     CloseScanner,
     FramingError,
@@ -144,3 +145,18 @@ def test_whole_chunks_are_known_by_their_length() -> None:
         assert chunk[len(prefix) : -2] == b"x" * size
     assert len(b"0\r\n\r\n") not in prefixes or prefixes[5] != b"0\r\n"
     assert max(prefixes) <= 5000
+
+
+def test_one_call_takes_no_more_than_a_turn_of_the_loop_has_time_for() -> None:
+    tiny = b"1\r\nx\r\n"
+    body = tiny * 2000 + b"2;a=b\r\nyy\r\n" * 2000 + b"0\r\n" + b"a:\r\n" * 1000 + b"\r\n"
+    scanner = ChunkedScanner()
+    payload, calls, rest = b"", 0, body
+    while not scanner.done:
+        end, part = scanner.feed(rest)
+        assert rest[:end].count(b"\n") <= 2 * MOST_CHUNKS
+        payload += part
+        rest = rest[end:]
+        calls += 1
+    assert (rest, payload) == (b"", b"x" * 2000 + b"yy" * 2000)
+    assert calls >= 5000 // MOST_CHUNKS

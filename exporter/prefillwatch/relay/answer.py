@@ -35,7 +35,7 @@ class Answer:
     """
 
     __slots__ = (
-        "_end_passed", "_observed_left", "_passage", "_scanner", "_trailers_passed", "client_keeps",
+        "_end_passed", "_kept", "_observed_left", "_passage", "_scanner", "_trailers_passed", "client_keeps",
         "client_until_close", "head", "is_stream", "observed", "stripper", "until_close", "upstream_keeps",
         "upstream_limit",
     )  # fmt: skip
@@ -48,6 +48,7 @@ class Answer:
         self.observed = observed and (self.is_stream or b"json" in content_type)
         self._observed_left = _MAX_OBSERVED_JSON
         self._scanner = _scanner(request, response)
+        self._kept = b""  # read, and not looked at yet
         self._trailers_passed = 0
         self._end_passed = 0  # bytes of the empty line that ends it
         is_readable = response.header(b"content-encoding").lower() in (b"", b"identity")
@@ -85,11 +86,17 @@ class Answer:
         return self._scanner.done
 
     @property
+    def is_behind(self) -> bool:
+        """Whether `feed` has kept something for the next call."""
+        return bool(self._kept)
+
+    @property
     def is_plain_stream(self) -> bool:
         """Whether whole chunks can be passed on and shown without a closer look, from here."""
         scanner = self._scanner
         return (
             self.observed
+            and not self._kept
             and self.is_stream
             and self._passage is _Passage.AS_IT_CAME
             and isinstance(scanner, ChunkedScanner)
@@ -99,10 +106,15 @@ class Answer:
     def feed(self, data: bytes) -> tuple[bool, bytes, bytes]:
         """Whether bytes came that are no part of the answer, what the client gets, and the payload as upstream sent it.
 
+        What is too much for one call is kept: then `is_behind`, and it is to be called again, without new bytes too.
         Raises FramingError, and HeadError for malformed trailers.
         """
+        if self._kept:
+            data, self._kept = self._kept + data, b""
         end, payload = self._scanner.feed(data)
         extra = end < len(data)
+        if extra and not self.done:
+            extra, data, self._kept = False, data[:end], data[end:]
         if self._passage is not _Passage.AS_IT_CAME:
             return extra, self._framed_anew(payload), payload
         if isinstance(self._scanner, ChunkedScanner) and self._scanner.trailers_at < len(data):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Final
 
 import msgspec
@@ -26,8 +27,18 @@ _PHRASES: Final = {
 }
 
 
-def error_answer(status: int, message: str, code: str, *, head_only: bool = False) -> bytes:
-    """A whole response, after which the connection closes."""
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def http_date(unix_s: float) -> str:
+    """As a Date header has it, whatever the locale."""
+    when = datetime.fromtimestamp(unix_s, timezone.utc)
+    return f"{_DAYS[when.weekday()]}, {when:%d} {_MONTHS[when.month - 1]} {when:%Y %H:%M:%S} GMT"
+
+
+def error_answer(status: int, message: str, code: str, unix_s: float, *, head_only: bool = False) -> bytes:
+    """A whole response, after which the connection closes. ``unix_s`` is the time at which it is given."""
     kind = "invalid_request_error" if status < 500 else "upstream_error" if status in (502, 504) else "server_error"
     error = {"message": message, "type": kind, "param": None, "code": code}
     body = msgspec.json.encode({"error": error})
@@ -35,6 +46,7 @@ def error_answer(status: int, message: str, code: str, *, head_only: bool = Fals
         f"HTTP/1.1 {status} {_PHRASES[status]}\r\n"
         "Content-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n"
+        f"Date: {http_date(unix_s)}\r\n"
         "Connection: close\r\n\r\n"
     ).encode()
     return head if head_only else head + body

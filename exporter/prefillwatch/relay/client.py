@@ -11,9 +11,17 @@ from prefillwatch.relay import answers
 from prefillwatch.relay.client_state import ANSWERED, NEXT, RESTING, ClientState, ClientStateError
 from prefillwatch.relay.exchange.commands import Farewell
 from prefillwatch.relay.framing import FramingError
-from prefillwatch.relay.http_head import MAX_REQUEST_HEAD, HeadError, Request, end_of_head, parse_request
+from prefillwatch.relay.http_head import (
+    MAX_OPTIONS,
+    MAX_REQUEST_HEAD,
+    HeadError,
+    Request,
+    end_of_empty_lines,
+    end_of_head,
+    parse_request,
+)
 from prefillwatch.relay.reactor import EDGES, ENDED, monotonic_ns
-from prefillwatch.relay.request_body import BodyTooLargeError, RequestBody
+from prefillwatch.relay.request_body import BodyTooLargeError, RequestBody, WastefulChunksError
 from prefillwatch.relay.sockets import unacknowledged
 from prefillwatch.relay.upstream import ByteStream, abort_on_close
 
@@ -148,8 +156,8 @@ class ClientConnection:
 
     def _take_head(self, now: int) -> None:
         buffer = self._buffer
-        while buffer.startswith(b"\r\n"):  # RFC 9112 asks to forgive an empty line before a request
-            del buffer[:2]
+        if buffer.startswith(b"\r\n"):  # RFC 9112 asks to forgive an empty line before a request
+            del buffer[: end_of_empty_lines(buffer)]
         try:
             end = end_of_head(buffer, self._searched)
             if end < 0 and len(buffer) <= MAX_REQUEST_HEAD:
@@ -159,7 +167,7 @@ class ClientConnection:
                 raise HeadError(431, answers.HEAD_TOO_LARGE, f"A request head has at most {MAX_REQUEST_HEAD} bytes.")
             request = parse_request(bytes(memoryview(buffer)[:end]))
         except HeadError as error:
-            self._open_exchange(_unreadable())
+            self._open_exchange(_unreadable(buffer))
             self.refuse(error.status, error.reason, str(error))
             return
         rest = bytes(memoryview(buffer)[end:])
@@ -196,15 +204,25 @@ class ClientConnection:
     def _read_body(self) -> None:
         exchange = self.exchange
         assert exchange is not None
-        data = self._receive()
+        data = self._take_kept() if self._buffer else self._receive()
         if data is not None:
             self._take_body(exchange, data, monotonic_ns())
+
+    def _take_kept(self) -> bytes:
+        """Bytes of the body that were too much for one turn of the loop."""
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        self.relay.reactor.soon(self._read_on)
+        return data
 
     def _take_body(self, exchange: Exchange, data: bytes, now: int) -> None:
         body = self._body
         assert body is not None
         try:
             end, payload = body.feed(data)
+        except WastefulChunksError:
+            self.refuse(413, answers.BODY_TOO_LARGE, "The request body comes in too many too small chunks.")
+            return
         except BodyTooLargeError:
             self._refuse_size()
             return
@@ -217,6 +235,9 @@ class ClientConnection:
             self._body = None
             self._go(ClientState.ANSWERING)
             exchange.begin(body, now)
+        elif end < len(data):
+            self._buffer += data[end:]
+            self.relay.reactor.soon(self._read_on)
 
     def _read_early(self) -> None:
         """While an answer is under way: further requests, or the client's end."""
@@ -233,7 +254,7 @@ class ClientConnection:
             if not self._buffer:  # nothing came, or an empty line
                 self.abort()
                 return
-            self._open_exchange(_unreadable())
+            self._open_exchange(_unreadable(self._buffer))
         self.refuse(408, answers.REQUEST_TIMEOUT, "The request did not arrive in time.")
 
     # Refusals
@@ -425,12 +446,12 @@ def _refusal(request: Request) -> tuple[int, str, str] | None:
     if request.method == b"CONNECT":
         return 501, answers.CONNECT_METHOD, "This is no tunnel: CONNECT is not supported."
     offers = b",".join(header.value for header in request.headers if header.name == b"upgrade")
-    wanted = {token.strip(b" \t").lower() for token in offers.split(b",")} - {b"", b"h2c"}
+    wanted = {token.strip(b" \t").lower() for token in offers.split(b",", MAX_OPTIONS)} - {b"", b"h2c"}
     if wanted and (b"upgrade" in request.connection or b"websocket" in wanted):
         return 501, answers.UPGRADE, "Protocol upgrades, WebSocket among them, are not supported."
     return None
 
 
-def _unreadable() -> Request:
-    """Stands for a request whose head was not understood."""
-    return Request(method=b"", target=b"", minor=1, headers=[])
+def _unreadable(head: bytearray) -> Request:
+    """Stands for a request whose head was not understood, but for a HEAD: that is answered without a body."""
+    return Request(method=b"HEAD" if head.startswith(b"HEAD ") else b"", target=b"", minor=1, headers=[])

@@ -1,7 +1,8 @@
 """Where a message body ends and which of its bytes are payload. Pure: bytes in, offsets and payload out.
 
 Every scanner has ``feed(data) -> (end, payload)``: the first ``end`` bytes of ``data`` belong to the body, ``payload``
-is them without framing; ``done`` tells that the body is complete. What follows ``end`` is not part of the message.
+is them without framing; ``done`` tells that the body is complete. What follows ``end`` is not part of the message then.
+While it is not complete, what follows is to be fed again: one call does not take any number of chunks.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Final, Protocol
 from prefillwatch.relay.http_head import Header, parse_trailer
 
 _MAX_SIZE_LINE: Final = 4096
+#: Chunks that one `feed` takes: less than a millisecond's work, however small they are.
+MOST_CHUNKS: Final = 512
 _MAX_TRAILERS: Final = 16 * 1024
 #: Of a line that comes in pieces, as much is read again with each piece.
 _READ_AGAIN: Final = 64
@@ -73,12 +76,23 @@ class ChunkedScanner:
     them while there are none.
     """
 
-    __slots__ = ("_line", "_of_answer", "_state", "_trailer_bytes", "done", "left", "trailers", "trailers_at")
+    __slots__ = (
+        "_line",
+        "_lines_left",
+        "_of_answer",
+        "_state",
+        "_trailer_bytes",
+        "done",
+        "left",
+        "trailers",
+        "trailers_at",
+    )
 
     _SIZE, _DATA, _DATA_END, _TRAILERS = range(4)
 
     def __init__(self, *, of_answer: bool = False) -> None:
         self._of_answer = of_answer
+        self._lines_left = 0
         self.done = False
         self.left = 0  # of the chunk being read
         self.trailers: list[Header] = []
@@ -100,11 +114,12 @@ class ChunkedScanner:
     def feed(self, data: bytes) -> tuple[int, bytes]:
         spans: list[bytes] = []
         position, size = 0, len(data)
+        self._lines_left = MOST_CHUNKS
         self.trailers_at = 0 if self._state == self._TRAILERS else size
-        while position < size and not self.done:
+        while position < size and not self.done and self._lines_left > 0:
             if self._state == self._SIZE and not self._line:
                 position = self._take_whole_chunks(data, position, spans)
-                if position == size:
+                if position == size or not self._lines_left:
                     break
             if self._state == self._DATA:
                 position = self._take_data(data, position, spans)
@@ -116,13 +131,14 @@ class ChunkedScanner:
 
     def _take_whole_chunks(self, data: bytes, position: int, spans: list[bytes]) -> int:
         """Chunks that are there from their first byte to their last: the same as the other steps do, in one."""
-        while match := _PLAIN_SIZE.match(data, position):
+        while self._lines_left > 0 and (match := _PLAIN_SIZE.match(data, position)):
             start = match.end()
             end = start + int(match[1], 16)
             if end == start or data[end : end + 2] != b"\r\n":
                 break
             spans.append(data[start:end])
             position = end + 2
+            self._lines_left -= 1
         return position
 
     def _take_data(self, data: bytes, position: int, spans: list[bytes]) -> int:
@@ -144,6 +160,7 @@ class ChunkedScanner:
         return position + len(found)
 
     def _take_line(self, data: bytes, position: int) -> int:
+        self._lines_left -= 1
         end = data.find(b"\n", position, position + _MAX_SIZE_LINE)
         if end < 0:
             piece = data[position : position + _MAX_SIZE_LINE]

@@ -27,6 +27,7 @@ _AUTHORITY: Final = re.compile(
     rb"(?:(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})+|\[[0-9A-Za-z.:_~%-]+\])(?::[0-9]{0,5})?"
 )
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (%b))?" % _VALUE)
+_EMPTY_LINES: Final = re.compile(rb"(?:\r\n)*")
 _CR: Final = ord("\r")
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _DEFAULT_PORT: Final = {b"http": b":80", b"https": b":443"}
@@ -84,6 +85,13 @@ class Response(Message):
     phrase: bytes
     #: Its framing could be read in another way, so what follows on the connection cannot be trusted.
     doubtful: bool = False
+
+
+def end_of_empty_lines(buffer: bytearray) -> int:
+    """Where the first line that is not empty begins."""
+    match = _EMPTY_LINES.match(buffer)
+    assert match is not None
+    return match.end()
 
 
 def end_of_head(buffer: bytearray, searched: int) -> int:

@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -76,7 +77,7 @@ class Relay:
         self.clients: set[ClientConnection] = set()
         self.exchanges: dict[int, Exchange] = {}
         self.retries = 0
-        self.policy = Policy(inject_usage=settings.inject_usage)
+        self.policy = Policy(inject_usage=settings.inject_usage, wall_clock=time.time)
         self._drained_ns = 0
         self._last_stream = 0
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listen_fds]

@@ -15,7 +15,11 @@ _FRAMING_ALLOWANCE: Final = 64 * 1024
 
 
 class BodyTooLargeError(ValueError):
-    """More bytes came than a request may have, or than its payload needs."""
+    """More bytes came than a request may have."""
+
+
+class WastefulChunksError(BodyTooLargeError):
+    """More bytes of framing came than the payload needs."""
 
 
 class RequestBody:
@@ -49,15 +53,18 @@ class RequestBody:
         return self._chunks.trailers if isinstance(self._chunks, ChunkedScanner) else []
 
     def feed(self, data: bytes) -> tuple[int, bytes]:
-        """How many bytes belonged to the body, and their payload.
+        """How many bytes belonged to the body, and their payload. While it is not complete, what follows is its rest,
+        to be fed in another turn of the loop.
 
         Raises BodyTooLargeError, FramingError, and HeadError for trailers.
         """
         end, payload = self._chunks.feed(data)
         self._received += end
         size = self.size + len(payload)
-        if size > self._limit or self._received - size > size // 4 + _FRAMING_ALLOWANCE:
+        if size > self._limit:
             raise BodyTooLargeError
+        if self._received - size > size // 4 + _FRAMING_ALLOWANCE:
+            raise WastefulChunksError
         self._blocks.add(payload)
         return end, payload
 

@@ -6,6 +6,7 @@ an exchange carries them out in order and reports what comes of it as the next e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,23 +42,27 @@ from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead
 #: What the observer gets to see of a request or of a JSON answer.
 OBSERVED_BYTES: Final = 8 * 2**20
 _REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
+#: Interim heads that one call takes; each is sent on by itself.
+_MOST_INTERIM: Final = 16
 _REFUSED_ADDITION: Final = (400, 422)
 
 
 @dataclass(slots=True)
 class Policy:
-    """What holds for all exchanges of a relay. ``draining``: no client's connection is kept any more."""
+    """What holds for all exchanges of a relay. ``draining``: no client's connection is kept any more. ``wall_clock``
+    gives Unix seconds, for the dates of our own answers."""
 
     inject_usage: bool = False
     draining: bool = False
+    wall_clock: Callable[[], float] = lambda: 0.0
 
 
 class ExchangeCore:
     """See the module. ``received_ns`` is when the request was complete, ``answer`` the answer once its head is."""
 
     __slots__ = (
-        "_head", "_head_searched", "_injected", "_observed", "_policy", "_repeatable", "_tapped_body", "_told_request",
-        "_told_response", "answer", "received_ns", "request", "state",
+        "_has_heads", "_head", "_head_searched", "_injected", "_observed", "_policy", "_repeatable", "_tapped_body",
+        "_told_request", "_told_response", "answer", "received_ns", "request", "state",
     )  # fmt: skip
 
     def __init__(self, request: Request, policy: Policy) -> None:
@@ -75,6 +80,7 @@ class ExchangeCore:
         self._told_response: ResponseHead | None = None
         self._head = bytearray()
         self._head_searched = 0
+        self._has_heads = False
 
     def _fire(self, event: Event) -> None:
         """Go to the next state. Raises ExchangeStateError, and changes nothing, when the table has none."""
@@ -137,6 +143,11 @@ class ExchangeCore:
     # From upstream
     # -----------------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether more was read than one turn of the loop has time for: call `read` again, without new bytes."""
+        return self._has_heads if self.answer is None else self.answer.is_behind
+
     def read(self, data: bytes, now: int) -> Commands:
         """Bytes came from upstream."""
         out: Commands = []
@@ -146,9 +157,9 @@ class ExchangeCore:
             else:
                 self._fire(Event.DATA)
                 self._pass_on(self.answer, self.answer.feed(data), now, out)
-        except (HeadError, FramingError):
+        except (HeadError, FramingError) as error:
             self._fire(Event.MALFORMED)
-            out += self._fail(502, "malformed", "Upstream's answer is not HTTP/1.1.", now)
+            out += self._fail(502, "malformed", f"Upstream's answer is not HTTP/1.1: {error}", now)
         return out
 
     def _take_heads(self, data: bytes, now: int, out: Commands) -> None:
@@ -156,7 +167,12 @@ class ExchangeCore:
         self._fire(Event.BYTES)
         head = self._head
         head += data
+        left = _MOST_INTERIM
         while (end := end_of_head(head, self._head_searched)) >= 0:
+            self._has_heads = left == 0
+            if self._has_heads:
+                return
+            left -= 1
             response = parse_response(bytes(memoryview(head)[:end]))
             self._head_searched = 0
             if response.status >= 200:
@@ -165,6 +181,7 @@ class ExchangeCore:
                 return
             del head[:end]
             self._pass_interim(response, out)
+        self._has_heads = False
         self._head_searched = len(head)
         if len(head) > MAX_RESPONSE_HEAD:
             raise HeadError(502, answers.HEAD_TOO_LARGE, "Upstream's response head is too large.")
@@ -272,7 +289,8 @@ class ExchangeCore:
         return self._break_off(Finish.UPSTREAM_TRUNCATED, reason, now)
 
     def _error_answer(self, finish: Finish, status: int, reason: str, message: str, now: int) -> Commands:
-        words = answers.error_answer(status, message, reason, head_only=self.request.method == b"HEAD")
+        head_only = self.request.method == b"HEAD"
+        words = answers.error_answer(status, message, reason, self._policy.wall_clock(), head_only=head_only)
         return [Tell(now, Kind.END, End(finish, status, reason)), Over(Farewell.CLOSE, words)]
 
     def _break_off(self, finish: Finish, reason: str, now: int) -> Commands:

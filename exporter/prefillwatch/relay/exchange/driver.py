@@ -224,6 +224,10 @@ class Exchange:
         upstream = self._upstream
         if upstream is None or self.core.state not in READING:
             return
+        if self.core.is_behind:
+            self.relay.reactor.soon(self._read_on)
+            self._take(b"", monotonic_ns())
+            return
         try:
             data = self._recv(_READ)
         except OSError as error:
@@ -243,6 +247,11 @@ class Exchange:
         if more:
             self.relay.reactor.soon(self._read_on)
         self.last_read_ns = now
+        self._take(data, now)
+        if self.core.is_behind and not more:
+            self.relay.reactor.soon(self._read_on)
+
+    def _take(self, data: bytes, now: int) -> None:
         self._run(self.core.read(data, now))
         self._settle()
 

@@ -40,7 +40,7 @@ e2e: $(READY) tools ## the whole sidecar in front of the simulated vLLM, and its
 	$(BIN)/pytest tests/e2e $(ARGS)
 
 sandbox: $(READY) ## the whole sidecar under the confinement of the shipped unit and pod (as root)
-	@scripts/tools systemd-analyze ip sysctl
+	@scripts/tools systemd-analyze ip sysctl nsenter
 	$(BIN)/pytest tests/sandbox $(ARGS)
 
 real: $(READY) ## a real vLLM on the CPU (downloads about 1 GB the first time)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import time
 from pathlib import Path
 
+PATIENCE_S = 10.0
 _count = itertools.count()
 
 
@@ -39,18 +42,24 @@ class ControlGroup:
 
     @property
     def processes(self) -> list[int]:
-        return [int(line) for line in Path(self._folders[0], "cgroup.procs").read_text().split()]
+        """What runs in it, or in a group inside it."""
+        return [int(line) for group in self._folders[-1].rglob("cgroup.procs") for line in group.read_text().split()]
 
     def close(self) -> None:
-        """Raises OSError when something still runs in it."""
+        """Fails when something still runs in it, and goes on doing so."""
         for folder in self._folders:
             for inner in sorted(folder.rglob("*"), reverse=True):
                 if inner.is_dir():
-                    inner.rmdir()
-            folder.rmdir()
+                    _remove(inner)
+            _remove(folder)
 
-    def _file(self, first: str, second: str) -> Path:
-        found = [folder / name for folder in self._folders for name in (first, second) if (folder / name).exists()]
+    def find(self, inner: str, *names: str) -> list[Path]:
+        """Files of a group inside this one that are there, whatever the version calls them."""
+        paths = [folder / inner / name for folder in self._folders for name in names]
+        return [path for path in paths if path.exists()]
+
+    def _file(self, *names: str) -> Path:
+        found = self.find("", *names)
         assert found, "the memory controller is not available here"
         return found[0]
 
@@ -60,3 +69,14 @@ def _hierarchies() -> list[Path]:
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     found = [(Path(fields[1]), fields[2], fields[3]) for fields in mounts if fields[2] in ("cgroup", "cgroup2")]
     return [place for place, _, options in found if "cpuset" not in options.split(",")]
+
+
+def _remove(folder: Path) -> None:
+    """The kernel counts a process in for a moment after its end."""
+    deadline = time.monotonic() + PATIENCE_S
+    while folder.exists():
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        if folder.exists():
+            assert time.monotonic() < deadline, f"something still runs in {folder}"
+            time.sleep(0.02)

@@ -95,7 +95,8 @@ def become(user: int) -> None:
 # The root
 # ---------------------------------------------------------------------------------------------------------------------
 
-_READ_ONLY, _NO_SUID, _NO_DEV, _NO_EXEC = 1, 2, 4, 8
+_READ_ONLY = 1
+_DETACH = 2
 _REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 32, 4096, 16384, 1 << 18
 
 
@@ -125,7 +126,10 @@ def change_root(path: str, mounts: list[tuple[str, str, str, str]], read_only: b
             mount(what, str(target), kind, data=options)
     if read_only:
         mount("root", path, "", _REMOUNT | _READ_ONLY)
-    os.chroot(path)
+    # Not chroot: in one of those the kernel makes no namespaces of users, and systemd wants one.
+    os.chdir(path)
+    checked(_libc.pivot_root(b".", b"."), "change the root")
+    checked(_libc.umount2(b".", _DETACH), "leave the old root")
     os.chdir("/")
 
 

@@ -77,9 +77,7 @@ class Surroundings:
 class Confined(Sidecar):
     """`prefillwatch serve` in such surroundings, in front of the simulated server."""
 
-    def __init__(
-        self, image: Image, folder: Path, sim: Sim, around: Surroundings, *arguments: str, ready: bool = True
-    ) -> None:
+    def __init__(self, image: Image, folder: Path, sim: Sim, around: Surroundings, *arguments: str) -> None:
         self.group = ControlGroup()
         if around.memory is not None:
             self.group.limit_memory(around.memory)
@@ -90,11 +88,13 @@ class Confined(Sidecar):
         spec = folder / "spec.json"
         spec.write_text(json.dumps(around.spec(image, folder, self.group)))
         program = (sys.executable, str(LAUNCHER), str(spec), PROGRAM)
-        super().__init__("serve", "--upstream", sim.url, *arguments, program=program, ready=False)
+        try:
+            super().__init__("serve", "--upstream", sim.url, *arguments, program=program, ready=False)
+        except AssertionError:
+            self.kill()
+            raise
         if around.network is not None:
             self.url, self.admin = (around.network.from_here(url) for url in (self.url, self.admin))
-        if ready:
-            eventually(lambda: self.readiness() == 200)
 
     def leaves_nothing(self) -> None:
         """Neither processes nor files."""
@@ -109,6 +109,18 @@ class Confined(Sidecar):
 
 def serves_under_traffic(sidecar: Confined) -> None:
     """Streams pass whole, the observer learns until it advises, and no process ends before its time."""
+    learns(sidecar)
+    assert sidecar.group.killed == 0
+    stream = Stream(sidecar.url, tokens=80).begin()
+    sidecar.send(signal.SIGTERM)
+    drains(sidecar, stream)
+    assert sidecar.wait() == 0
+    sidecar.leaves_nothing()
+    assert "started again" not in sidecar.output
+
+
+def learns(sidecar: Sidecar) -> None:
+    """Traffic until there is advice: the observer has been through its linear algebra, and all processes live."""
     processes = sidecar.state()["processes"]
     assert {process["role"] for process in processes} == {"supervisor", "relay", "observer"}
     assert httpx.get(f"{sidecar.admin}/healthz", timeout=PATIENCE_S).status_code == 200
@@ -116,24 +128,16 @@ def serves_under_traffic(sidecar: Confined) -> None:
     assert (stream.done, stream.tokens) == (True, 20)
     with readers(sidecar.url, 4):
         sizes = iter(range(500, 60_000, 700))
-        eventually(lambda: paste_document(sidecar.url, next(sizes)).complete and has_learned(sidecar))
+        eventually(lambda: paste_document(sidecar.url, next(sizes)).complete and has_advice(sidecar))
     assert sidecar.value("relay_restarts_total") == 0
     assert sidecar.state()["processes"] == processes
-    assert sidecar.group.killed == 0
-    drains_and_ends(sidecar)
-    assert "started again" not in sidecar.output
 
 
-def has_learned(sidecar: Confined) -> bool:
-    """Whether there is advice: the observer has been through its linear algebra."""
+def has_advice(sidecar: Sidecar) -> bool:
     return sidecar.value("advised_max_batched_tokens", model="sim-4b") is not None
 
 
-def drains_and_ends(sidecar: Confined) -> None:
-    """A running answer is finished after SIGTERM; then nothing is left."""
-    stream = Stream(sidecar.url, tokens=80).begin()
-    sidecar.send(signal.SIGTERM)
+def drains(sidecar: Sidecar, stream: Stream) -> None:
+    """After the signal a running answer is finished, and readiness is off meanwhile."""
     eventually(lambda: sidecar.readiness() == 503)
     assert stream.end().done
-    assert sidecar.wait() == 0
-    sidecar.leaves_nothing()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.processes import Sim
+from tests.e2e.processes import Sim, eventually
 from tests.sandbox.confined import Confined, Surroundings
 from tests.sandbox.image import Image
 
@@ -30,8 +30,10 @@ def confined(image: Image, sim: Sim, tmp_path: Path) -> Iterator[Callable[..., C
     started: list[Confined] = []
 
     def start(around: Surroundings, *arguments: str, sim: Sim = sim, ready: bool = True) -> Confined:
-        started.append(Confined(image, tmp_path, sim, around, *arguments, ready=ready))
-        return started[-1]
+        started.append(sidecar := Confined(image, tmp_path, sim, around, *arguments))
+        if ready:
+            eventually(lambda: sidecar.readiness() == 200)
+        return sidecar
 
     yield start
     for sidecar in started:

@@ -6,10 +6,11 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 # Unit tests of so many files run at once; more than two disturb each other where they hold processes against a clock.
 WORKERS ?= 2
+MINUTES ?= 10
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, root's rights, or minutes of quiet.
 APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox
 
-.PHONY: help demo test lint format readme unit e2e sandbox real truth bench bench-smoke hostile tools wheel clean
+.PHONY: help demo test lint format readme unit e2e sandbox real truth bench bench-smoke hostile soak tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -60,6 +61,10 @@ bench-smoke: $(READY) ## does the benchmark still work?
 
 hostile: $(READY) ## attacks on a running sidecar with a stream beside it, judged by what they cost (under 4 minutes)
 	$(BIN)/pytest tests/hostile $(ARGS)
+
+soak: $(READY) ## minutes of load and faults, every process ended in turn: make soak MINUTES=10
+	@scripts/tools gcc mount
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 tools:
 	@scripts/tools promtool systemd-analyze

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 FAKES = Path(__file__).parent / "fakes"
@@ -27,7 +28,9 @@ class Supervised:
     def __init__(self, folder: Path, relay: str, flags: dict[str, Any], command: list[str]) -> None:
         self.journal_path = folder / "journal"
         self.journal_path.touch()
-        argv = [sys.executable, FAKES / "supervised.py", self.journal_path, relay, json.dumps(flags), *command]
+        observer = flags.pop("observer", "observer")
+        argv = [sys.executable, FAKES / "supervised.py", self.journal_path, relay, observer, json.dumps(flags)]
+        argv += command
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def entries(self, event: str, role: str | None = None) -> list[Entry]:
@@ -120,7 +123,6 @@ def test_a_killed_observer_comes_back_on_the_same_sockets_and_is_told_everything
     os.kill(first["pid"], signal.SIGKILL)
     second = supervised.await_entries(2, "start", "observer")[1]
     assert second["settings"]["tap_fds"] == first["settings"]["tap_fds"]
-    assert second["settings"]["admin_fds"] == first["settings"]["admin_fds"]
     state = supervised.await_state(lambda state: state["restarts"].get("observer") == 1)
     assert second["pid"] in [process["pid"] for process in state["processes"]]
     supervised.await_entries(asked_before + 1, "sigusr2", "relay")
@@ -203,7 +205,109 @@ def test_relays_that_fail_from_the_beginning_end_it(supervise: Callable[..., Sup
     code, _, stderr = supervised.outcome()
     assert code == 1
     assert "StartError: the relay processes do not stay up" in stderr
-    assert stderr.count("ended with code 3") == 5
+    assert "ended with code 3" in stderr
+    assert stderr.count("it is started again") == 5
+
+
+def test_signals_count_like_exit_codes_and_are_explained(supervise: Callable[..., Supervised]) -> None:
+    supervised = supervise(f"dying,{signal.SIGSYS:d}")
+    code, _, stderr = supervised.outcome()
+    assert code == 1
+    assert "StartError: the relay processes do not stay up" in stderr
+    assert stderr.count("was killed by SIGSYS") == 5
+    assert "a system call that it needs is forbidden here: allow all of @system-service" in stderr
+    assert " ERROR prefillwatch: relay 0 " in stderr
+    assert "(failed 5 times in a row)" in stderr
+
+
+# What is answered at the door
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def addresses() -> dict[str, str]:
+    """Ports that are free now."""
+    with socket.socket() as one, socket.socket() as other:
+        for probe in (one, other):
+            probe.bind(("127.0.0.1", 0))
+        return {"listen": f"127.0.0.1:{one.getsockname()[1]}", "admin": f"127.0.0.1:{other.getsockname()[1]}"}
+
+
+def ask(address: str, path: str) -> tuple[int, dict[str, Any]]:
+    """0 while nobody answers."""
+    try:
+        answer = httpx.get(f"http://{address}{path}", timeout=PATIENCE_S, trust_env=False)
+    except httpx.TransportError:
+        return 0, {}
+    return answer.status_code, answer.json()
+
+
+def test_a_mute_relay_is_told_and_killed(supervise: Callable[..., Supervised], addresses: dict[str, str]) -> None:
+    supervised = supervise(mute_limit="5s", **addresses)
+    (relay,) = supervised.await_entries(1, "start", "relay")
+    admin = addresses["admin"]
+    eventually(lambda: "health check" in ask(admin, "/readyz")[1].get("reason", ""))  # of upstream: relays are fine
+    supervised.await_state(lambda state: state.get("relays") == [{"index": 0, "state": "serving"}])
+    os.kill(relay["pid"], signal.SIGSTOP)
+    eventually(lambda: "relay 0 is mute: no sign of life" in ask(admin, "/readyz")[1].get("reason", ""))
+    assert ask(admin, "/healthz") == (200, {"status": "ok"})
+    supervised.await_state(lambda state: state.get("relays") == [{"index": 0, "state": "mute"}])
+    supervised.await_entries(2, "start", "relay")
+    supervised.await_state(lambda state: state["restarts"].get("relay") == 1)
+    eventually(lambda: "health check" in ask(admin, "/readyz")[1].get("reason", ""))
+    assert supervised.end() == 0
+    _, _, stderr = supervised.outcome()
+    assert f"relay 0 (pid {relay['pid']}) was killed by SIGKILL by us: relay 0 is mute: no sign of life for 5" in stderr
+    assert "relay 0 serves again" not in stderr
+
+
+def test_clients_of_a_relay_that_is_away_are_for_the_others(supervise: Callable[..., Supervised]) -> None:
+    supervised = supervise(relays=2, mute_limit="0")
+    first, second = (entry["pid"] for entry in supervised.await_entries(2, "start", "relay"))
+    supervised.await_state(lambda state: [each["state"] for each in state.get("relays", [])] == ["serving"] * 2)
+
+    def covers() -> int:
+        told = [entry["listeners"] for entry in supervised.entries("cover") if entry["pid"] == second]
+        return told[-1] if told else 0
+
+    eventually(lambda: covers() == 0)
+    os.kill(first, signal.SIGSTOP)
+    eventually(lambda: covers() == 1)
+    os.kill(first, signal.SIGCONT)
+    eventually(lambda: covers() == 0)
+    assert supervised.end() == 0
+
+
+def test_an_observer_that_cannot_live_is_said_at_once_and_ends_nothing(
+    supervise: Callable[..., Supervised], addresses: dict[str, str]
+) -> None:
+    supervised = supervise(**addresses, observer=f"dying,{signal.SIGSYS:d}")
+    admin = addresses["admin"]
+    eventually(lambda: "was killed by SIGSYS" in ask(admin, "/metrics")[1].get("error", ""))
+    status, answer = ask(admin, "/metrics")
+    assert status == 503
+    assert answer["error"].startswith("there is no observer: it (pid ")
+    status, answer = ask(admin, "/healthz")
+    assert (status, answer["status"]) == (200, "ok")
+    eventually(lambda: "was killed by SIGSYS" in ask(admin, "/healthz")[1].get("observer", ""))
+    (relay,) = supervised.entries("start", "relay")
+    assert is_alive(relay["pid"])
+    assert supervised.end() == 0
+
+
+def test_silent_connections_do_not_take_the_admin_listener(
+    supervise: Callable[..., Supervised], addresses: dict[str, str]
+) -> None:
+    supervised = supervise(**addresses)
+    admin = addresses["admin"]
+    eventually(lambda: ask(admin, "/healthz")[0] == 200)
+    host, _, port = admin.partition(":")
+    with contextlib.ExitStack() as stack:
+        for _ in range(300):
+            stack.enter_context(socket.create_connection((host, int(port))))
+        assert ask(admin, "/healthz") == (200, {"status": "ok"})
+        assert ask(admin, "/readyz")[0] == 503  # there is no upstream
+    assert supervised.end() == 0
 
 
 def test_hangup_is_ignored(supervise: Callable[..., Supervised]) -> None:

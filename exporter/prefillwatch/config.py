@@ -25,6 +25,7 @@ from prefillwatch.settings.values import (
     FOLDER,
     LISTEN,
     LOGIN_FILE,
+    NAMES,
     SECRET,
     SECRET_FILE,
     SIZE,
@@ -76,6 +77,11 @@ class Settings(BaseModel):
     )
     admin_basic_auth_file: Annotated[SecretStr | None, LOGIN_FILE] = Field(
         None, description="ask for the USER:PASSWORD in this file; with a token as well, either will do"
+    )
+    admin_hosts: Annotated[tuple[str, ...], NAMES] = Field(
+        (),
+        description="names that the admin address is asked by, beside IP addresses and localhost; .example.org: all "
+        "below, *: any. With credentials no name is refused",
     )
     relays: Annotated[int, count(1, 64)] = Field(
         1, description="relay processes that share the port; one does for most servers"
@@ -137,6 +143,12 @@ class Settings(BaseModel):
     )
     scrape_interval: Annotated[float, duration(0.1)] = Field(
         1.0, description="how often to read upstream's /health and /metrics"
+    )
+    health_misses: Annotated[int, count(1, 1000)] = Field(
+        3, description="health checks of upstream in a row that may be late or lost before it counts as down"
+    )
+    mute_limit: Annotated[float, duration(0.0)] = Field(
+        10.0, description="kill a relay that shows no sign of life for this long, and start another; 0: never"
     )
     engine_socket: Annotated[Path | None, SOCKET] = Field(
         None, description="listen here for our plugin inside vLLM, which gets the same path as PREFILLWATCH_SOCKET"

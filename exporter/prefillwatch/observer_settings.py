@@ -38,9 +38,7 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     tap_fds: tuple[int, ...]  # our end of each relay's SOCK_SEQPACKET pair, by relay index
     control_fd: int
-    admin_fds: tuple[int, ...]  # bound and listening; they outlive us, so that a restart keeps the port
-    admin_tls_cert: str = ""  # PEM files; empty: no TLS
-    admin_tls_key: str = ""
+    admin_fd: int = -1  # where the door passes on connections to the admin listener; -1: there are none
     admin_bearer_token: str = ""  # empty: none is asked for
     admin_basic_auth: str = ""  # USER:PASSWORD
     upstream: str  # http[s]://HOST[:PORT] or unix:/PATH
@@ -74,12 +72,35 @@ class Restarts(msgspec.Struct, frozen=True, kw_only=True):
     observer: int = 0
 
 
+#: The state of a relay with which all is well.
+SERVING = "serving"
+
+
+class RelayNow(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a relay serves. ``state``: starting, serving, not accepting, mute, away."""
+
+    index: int
+    state: str
+
+
+class UpstreamNow(msgspec.Struct, frozen=True, kw_only=True):
+    """Upstream's health as of the last check. ``failures`` counts the checks that failed, by reason."""
+
+    up: bool | None
+    check_seconds: float
+    failures: dict[str, int]
+
+
 class Control(msgspec.Struct, frozen=True, kw_only=True):
     """One line on the control channel: the whole truth now, not a change."""
 
     processes: tuple[Process, ...]
     draining: bool
     restarts: Restarts
+    relays: tuple[RelayNow, ...] = ()
+    upstream: UpstreamNow | None = None  # None: it was not asked yet
+    ready: bool | None = None  # None: nobody but the observer itself knows
+    reason: str = ""
 
 
 READY_LINE = b"ready\n"

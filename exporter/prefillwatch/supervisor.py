@@ -3,6 +3,10 @@
 It holds what must survive a process of ours: the listening sockets and both ends of every tap. So a relay or observer
 that dies is started again on the same sockets, and the other side does not notice more than a pause.
 
+It watches what it started: relays show that they live every second, upstream is asked for its health, and what comes of
+it is what ``/healthz`` and ``/readyz`` say, which are answered here, by the process with the least to do. All else that
+the admin listener is asked goes on to the observer.
+
 Signals: SIGTERM and SIGINT drain and end; a second one cuts the draining short. SIGHUP, SIGUSR1 and SIGUSR2 are
 ignored. With ``run``, these, SIGQUIT and SIGWINCH go to the command; without, SIGQUIT ends everything at once.
 """
@@ -15,17 +19,28 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Any, Final
 
+from prefillwatch.door.conversation import Page, Pages
+from prefillwatch.door.door import Door
+from prefillwatch.door.hosts import Hosts
+from prefillwatch.door.observer_link import ObserverLink
 from prefillwatch.errors import CommandError, ListenError, StartError
-from prefillwatch.observer_settings import Control, Process, Restarts
+from prefillwatch.observer_settings import Control, Process, RelayNow, Restarts, UpstreamNow
+from prefillwatch.relay.supervisor_line import Pulse
 from prefillwatch.supervision.children import Child, Children
 from prefillwatch.supervision.control import ControlChannel
 from prefillwatch.supervision.engine_socket import EngineSocket
+from prefillwatch.supervision.health_check import HealthCheck
 from prefillwatch.supervision.keeper import Keeper, how_it_ended
 from prefillwatch.supervision.launch import Launch
 from prefillwatch.supervision.listening import bind_listeners, close_all, port_of, tap_pair
 from prefillwatch.supervision.notify import SystemdNotify
+from prefillwatch.supervision.relay_line import RelayLine
+from prefillwatch.supervision.relay_watch import RelayState, RelayWatch
+from prefillwatch.supervision.upstream_health import UpstreamHealth
+from prefillwatch.supervision.wellbeing import readiness, unwell
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +51,9 @@ _SAME_SIGNAL_S: Final = 0.2
 _CUT_S: Final = 2.0
 #: The observer says when it is ready; after this long it is taken to be.
 _READY_LIMIT_S: Final = 3.0
+_TICK_S: Final = 1.0
+#: An observer that failed so often in a row: whoever asks for metrics is told at once that there are none.
+_OBSERVER_FAILURES: Final = 3
 _FORWARDED: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
 
 
@@ -43,7 +61,7 @@ class Supervisor:
     """One life of prefillwatch: `run` returns the exit code."""
 
     def __init__(self, launch: Launch) -> None:
-        """Binds the addresses. Raises ListenError."""
+        """Binds the addresses. Raises ListenError, and OSError for certificates that cannot be used."""
         settings = launch.settings
         self._launch = launch
         self._listeners = bind_listeners(settings.listen, settings.relays, "listen")
@@ -53,8 +71,15 @@ class Supervisor:
             close_all(itertools.chain(*self._listeners))
             raise
         self._taps = [tap_pair() for _ in range(settings.relays)]
+        self._lines = [RelayLine() for _ in range(settings.relays)]
         self.port = port_of(self._listeners[0])
         self.admin_port = port_of(self._admin)
+        self._watches = [RelayWatch(f"relay {index}", ceil(settings.mute_limit)) for index in range(settings.relays)]
+        self._upstream = UpstreamHealth(settings.health_misses)
+        self._check = HealthCheck(
+            launch.upstream, ca_file=str(settings.upstream_ca or ""), insecure=settings.upstream_insecure
+        )
+        self._observer_link = ObserverLink()
         self._engine_socket = EngineSocket(settings.engine_socket, private=launch.command is not None)
         self._systemd = SystemdNotify(os.environ, os.getpid())
         self._draining = False
@@ -68,21 +93,27 @@ class Supervisor:
         self._children = Children()
         self._signals: asyncio.Queue[int] = asyncio.Queue()
         self._cut = asyncio.Event()
-        self._observer = Keeper("observer", self._start_observer, self._tell)
-        self._relays = [Keeper(f"relay {index}", self._starter(index), self._tell) for index in range(len(self._taps))]
+        self._observer = Keeper("observer", self._start_observer, self._observer_changed)
+        self._relays = [Keeper(watch.name, self._starter(i), self._changed(i)) for i, watch in enumerate(self._watches)]
         self._listen_for_signals()
         pulse = asyncio.create_task(self._systemd.live())
+        self._door = self._make_door()
         try:
+            self._door.open()
+            for line, watch in zip(self._lines, self._watches, strict=True):
+                line.listen(self._on_pulse(watch))
             self._command = self._start_command()
             started()
             self._tasks = {
                 keeper: asyncio.create_task(keeper.run(), name=keeper.name)
                 for keeper in (self._observer, *self._relays)
             }
+            self._watching = [asyncio.create_task(each) for each in (self._watch_relays(), self._watch_upstream())]
             number = await self._until_end()
             code = await self._shut_down(number)
         finally:
             pulse.cancel()
+            await self._door.close()
             self._close()
         if any(relay.hopeless.done() for relay in self._relays):
             raise StartError("the relay processes do not stay up; the lines above say why")
@@ -107,14 +138,19 @@ class Supervisor:
         def start() -> Child:
             listen_fds = [opened.fileno() for opened in self._listeners[index]]
             tap_fd = self._taps[index][0].fileno()
-            return self._children.start(
+            line = self._lines[index]
+            line_fd = line.theirs.fileno()
+            line.renew()
+            child = self._children.start(
                 self._launch.relay_argv,
                 death_signal=signal.SIGKILL,
-                stdin=self._launch.relay_settings(index, listen_fds, tap_fd),
-                pass_fds=(*listen_fds, tap_fd),
+                stdin=self._launch.relay_settings(index, listen_fds, tap_fd, line_fd),
+                pass_fds=(*listen_fds, tap_fd, line_fd),
                 ignored=(signal.SIGUSR2,),  # a new relay may be asked to tell again before it listens for that
                 env=self._launch.environment(),
             )
+            self._watches[index].started()
+            return child
 
         return start
 
@@ -123,18 +159,120 @@ class Supervisor:
             self._control.close()
         self._control = control = ControlChannel(self._ask_to_tell_again)
         tap_fds = [observers_end.fileno() for _, observers_end in self._taps]
-        admin_fds = [opened.fileno() for opened in self._admin]
+        admin_fd = self._observer_link.new_channel()
         control_fd = control.theirs.fileno()
         child = self._children.start(
             self._launch.observer_argv,
             death_signal=signal.SIGKILL,
-            stdin=self._launch.observer_settings(tap_fds, control_fd, admin_fds, self._engine_socket.path),
-            pass_fds=(*tap_fds, control_fd, *admin_fds),
+            stdin=self._launch.observer_settings(tap_fds, control_fd, admin_fd, self._engine_socket.path),
+            pass_fds=(*tap_fds, control_fd, admin_fd),
             env=self._launch.environment(),
         )
         control.handed_over()
+        self._observer_link.handed_over()
         asyncio.get_running_loop().call_later(_READY_LIMIT_S, control.assume_ready)
         return child
+
+    # What is watched
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _changed(self, index: int) -> Callable[[], None]:
+        """Relay ``index`` was started, or has ended."""
+
+        def changed() -> None:
+            if self._relays[index].child is None:
+                self._watches[index].ended()
+            self._cover()
+            self._tell()
+
+        return changed
+
+    def _observer_changed(self) -> None:
+        observer = self._observer
+        if observer.child is None:
+            why = f"there is no observer: it {observer.ending}"
+            self._observer_link.lost(why, hopeless=observer.failures >= _OBSERVER_FAILURES)
+        self._tell()
+
+    def _on_pulse(self, watch: RelayWatch) -> Callable[[Pulse], None]:
+        def pulsed(pulse: Pulse) -> None:
+            before = watch.state
+            watch.pulsed(pulse)
+            if pulse.hearing:
+                self._upstream.heard(asyncio.get_running_loop().time())
+            if watch.state is not before:
+                self._noticed(watch, before)
+
+        return pulsed
+
+    async def _watch_relays(self) -> None:
+        """Once a second: who has not shown that it lives?"""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            if self._draining:
+                return
+            for watch, keeper in zip(self._watches, self._relays, strict=True):
+                before = watch.state
+                to_kill = watch.tick()
+                if watch.state is not before:
+                    self._noticed(watch, before)
+                if to_kill:
+                    keeper.kill(watch.words())
+
+    def _noticed(self, watch: RelayWatch, before: RelayState) -> None:
+        """A relay serves again, or does not any more."""
+        if watch.state in (RelayState.MUTE, RelayState.REFUSING):
+            log.error("%s", watch.words())
+        elif before in (RelayState.MUTE, RelayState.REFUSING):
+            log.info("%s serves again", watch.name)
+        self._cover()
+        self._tell()
+
+    def _cover(self) -> None:
+        """Relays that serve welcome the clients of those that do not: the kernel would let them wait."""
+        serving = [watch.state is RelayState.SERVING for watch in self._watches]
+        away = [self._listeners[index] for index, serves in enumerate(serving) if not serves]
+        listeners = [] if self._draining else list(itertools.chain.from_iterable(away))
+        for line, serves in zip(self._lines, serving, strict=True):
+            if serves:
+                line.cover(listeners)
+
+    async def _watch_upstream(self) -> None:
+        interval_s = self._launch.settings.scrape_interval
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            self._upstream.checked(await self._check.ask())
+            self._tell()
+            due = max(due + interval_s, loop.time())
+            await asyncio.sleep(due - loop.time())
+
+    # What is answered at the door
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _make_door(self) -> Door:
+        settings = self._launch.settings
+        own: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz}
+        guarded = settings.admin_bearer_token_file is not None or settings.admin_basic_auth_file is not None
+        hosts = None if guarded else Hosts((settings.admin.host, *settings.admin_hosts))
+        tls = (str(settings.admin_tls_cert), str(settings.admin_tls_key)) if settings.admin_tls_cert else None
+        return Door(self._admin, Pages(self._observer_link, own, hosts), tls)
+
+    def _healthz(self) -> tuple[int, object]:
+        reason = unwell(self._watches)
+        if reason:
+            return 503, {"status": "unwell", "reason": reason}
+        if self._observer.child is None and self._observer.failures:
+            return 200, {"status": "ok", "observer": self._observer.ending}
+        return 200, {"status": "ok"}
+
+    def _readyz(self) -> tuple[int, object]:
+        ready, reason = self._ready()
+        return (200, {"ready": True}) if ready else (503, {"ready": False, "reason": reason})
+
+    def _ready(self) -> tuple[bool, str]:
+        now = asyncio.get_running_loop().time()
+        return readiness(self._draining, self._watches, self._upstream.up(now), self._upstream.reason(now))
 
     # What the others are told
     # -----------------------------------------------------------------------------------------------------------------
@@ -155,7 +293,23 @@ class Supervisor:
         if self._command is not None and not self._command.exited.done():
             processes.append(Process(role="upstream", pid=self._command.pid))
         restarts = Restarts(relay=sum(keeper.restarts for keeper in self._relays), observer=self._observer.restarts)
-        return Control(processes=tuple(processes), draining=self._draining, restarts=restarts)
+        ready, reason = self._ready()
+        return Control(
+            processes=tuple(processes),
+            draining=self._draining,
+            restarts=restarts,
+            relays=tuple(RelayNow(index=i, state=watch.state.value) for i, watch in enumerate(self._watches)),
+            upstream=self._upstream_now(),
+            ready=ready,
+            reason=reason,
+        )
+
+    def _upstream_now(self) -> UpstreamNow | None:
+        check = self._upstream.last
+        if check is None:
+            return None
+        up = self._upstream.up(asyncio.get_running_loop().time())
+        return UpstreamNow(up=up, check_seconds=check.seconds, failures=dict(self._upstream.failures))
 
     def _ask_to_tell_again(self) -> None:
         """A new observer is ready: the relays tell it of the exchanges that are running. After the first, all is up."""
@@ -208,9 +362,12 @@ class Supervisor:
         self._draining = True
         self._systemd.stopping()
         self._tell()
+        self._cover()
         close_all(itertools.chain.from_iterable(self._listeners))  # else the kernel would go on taking connections
         limit_s = self._launch.settings.drain_timeout
-        if number is None:
+        if any(relay.hopeless.done() for relay in self._relays):
+            log.error("a relay does not stay up: all is ended, so that whoever watches over us starts anew")
+        elif number is None:
             self._say_that_command_ended()
             limit_s = 0.0  # their upstream is gone: nothing is left to finish
         else:
@@ -279,7 +436,7 @@ class Supervisor:
 
     def _close(self) -> None:
         """Leave nothing behind, whatever happened."""
-        for task in getattr(self, "_tasks", {}).values():
+        for task in (*getattr(self, "_tasks", {}).values(), *getattr(self, "_watching", ())):
             task.cancel()
         self._children.close()
         if self._control is not None:
@@ -287,5 +444,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT, *_FORWARDED):
             asyncio.get_running_loop().remove_signal_handler(number)
         close_all(itertools.chain(*self._listeners, self._admin, *self._taps))
+        self._observer_link.lost("it has ended")
+        for line in self._lines:
+            line.close()
         self._engine_socket.close()
         self._systemd.close()

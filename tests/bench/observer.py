@@ -72,7 +72,7 @@ class Feeder:
     scrape: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
-        settings = ObserverSettings(tap_fds=(), control_fd=-1, admin_fds=(), upstream="http://127.0.0.1:9", gpu=False)
+        settings = ObserverSettings(tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:9", gpu=False)
         self.observer = Observer(settings, clock=lambda: self.now)
         self.observer.on_models(["bench"])
         self.builder = PacketBuilder(relay=0, epoch=1)

@@ -64,7 +64,7 @@ class Observed:
     """An observer of streams that have 40 tokens a second each, a step of the engine at a time."""
 
     def __init__(self) -> None:
-        settings = ObserverSettings(tap_fds=(), control_fd=-1, admin_fds=(), upstream="http://127.0.0.1:9", gpu=False)
+        settings = ObserverSettings(tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:9", gpu=False)
         self.observer = Observer(settings)
         self.observer.on_models(["bench"])
         self._builder = PacketBuilder(relay=0, epoch=1)

@@ -31,7 +31,6 @@ class Recorded(Feeder):
         settings = ObserverSettings(
             tap_fds=(),
             control_fd=-1,
-            admin_fds=(),
             upstream="http://127.0.0.1:9",
             gpu=False,
             flight=FlightSettings(str(self.folder), 180.0, 64 << 20, 256 << 20),

@@ -53,7 +53,7 @@ class Crowd:
 
     async def _run(self) -> None:
         self.observer = observer = Observer(
-            ObserverSettings(tap_fds=(), control_fd=-1, admin_fds=(), upstream="http://127.0.0.1:1", gpu=False)
+            ObserverSettings(tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:1", gpu=False)
         )
         observer.on_models(self._models)
         listener, stop = socket.create_server(("127.0.0.1", 0)), asyncio.Event()

@@ -249,12 +249,12 @@ def test_gone_and_back_with_a_new_process(running: Running, answering: Answering
 
     async def scene(story: Story) -> None:
         await story.scrape(answering(page(1000, 7, 0.97)))
-        await story.poller.poll_health()
+        story.poller.health(True)
         await story.upstream.stop()
 
         story.clock.sleep(1)
         await story.poller.poll_metrics()
-        await story.poller.poll_health()
+        story.poller.health(False)
         assert (story.now.up, story.now.scrape_success) == (False, False)
         assert story.now.scrape_failures == {"connect": 1}
 
@@ -310,30 +310,15 @@ def test_the_log_tells_of_a_failure_once_and_never_of_the_key(
 # --- Health and models
 
 
-@pytest.mark.parametrize(
-    ("status", "up"),
-    [("200 OK", True), ("404 Not Found", True), ("401 Unauthorized", True), ("503 Service Unavailable", False)],
-)
-def test_any_answer_is_up_but_one_that_says_the_server_is_ill(
-    running: Running, answering: Answering, status: str, up: bool
-) -> None:
+def test_its_health_is_told_by_whoever_checked_it(running: Running) -> None:
     async def scene(story: Story) -> None:
-        story.upstream.routes["/health"] = answering(b"", status)
-        await story.poller.poll_health()
-        assert story.now.up is up
-        assert story.notebook.told == [up]
-        assert "authorization" not in story.upstream.seen("/health")[0]
+        assert story.now.up is None
+        for up in (True, False):
+            story.poller.health(up)
+            assert story.now.up is up
+        assert story.notebook.told == [True, False]
 
     play(running, scene)
-
-
-def test_a_server_that_hangs_is_down(running: Running) -> None:
-    async def scene(story: Story) -> None:
-        story.upstream.routes["/health"] = silent
-        await story.poller.poll_health()
-        assert story.now.up is False
-
-    play(running, scene, timeout_s=0.1)
 
 
 MODELS = b"""{"object": "list", "data": [

@@ -1,6 +1,8 @@
 """Stands in for a relay or an observer under the supervisor: writes what happens to it into a journal.
 
-Usage: kept_process.py JOURNAL ROLE [EXIT_CODE | DRAIN_SECONDS]
+Usage: kept_process.py JOURNAL ROLE [EXIT_CODE | DRAIN_SECONDS | SIGNAL]
+
+A relay shows that it lives ten times a second; one in the role of ``dying`` kills itself by a signal.
 """
 
 import json
@@ -36,13 +38,25 @@ note("start", settings=settings)
 if role == "failing":
     sys.exit(int(rest[0]))
 
+if role == "dying":
+    signal.signal(int(rest[0]), signal.SIG_DFL)
+    os.kill(os.getpid(), int(rest[0]))
+
+pulses = socket.socket(fileno=settings["supervisor_fd"]) if "supervisor_fd" in settings else None
 control = socket.socket(fileno=settings["control_fd"]) if "control_fd" in settings else None
 if control is not None:
     control.sendall(b"ready\n")
 buffered = b""
 while True:
-    readable, _, _ = select.select([control] if control else [], [], [], 1.0)
-    if readable:
+    readable, _, _ = select.select([control] if control else [pulses], [], [], 0.1)
+    if pulses is not None:
+        pulses.send(b'{"accepting":true}')
+        if readable:
+            _, passed, _, _ = socket.recv_fds(pulses, 100, 10)
+            note("cover", listeners=len(passed))
+            for descriptor in passed:
+                os.close(descriptor)
+    elif readable:
         data = control.recv(65536)
         if not data:
             note("control ended")

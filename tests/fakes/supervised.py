@@ -1,6 +1,6 @@
 """Runs the supervisor over stand-ins for its processes.
 
-Usage: supervised.py JOURNAL RELAY_ROLE,ARGUMENT FLAGS_JSON [COMMAND…]
+Usage: supervised.py JOURNAL RELAY_ROLE,ARGUMENT OBSERVER_ROLE,ARGUMENT FLAGS_JSON [COMMAND…]
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from prefillwatch.supervision.launch import Launch
 from prefillwatch.supervision.upstream_command import UpstreamCommand
 from prefillwatch.supervisor import Supervisor
 
-journal, relay, flags, *command = sys.argv[1:]
+journal, relay, observer, flags, *command = sys.argv[1:]
 logs.configure("info", "text", "prefillwatch")
 settings = load({"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", **json.loads(flags)}, {})
 stand_in = [sys.executable, "-S", "-E", str(Path(__file__).with_name("kept_process.py")), journal]
@@ -24,7 +24,7 @@ launch = Launch(
     "http://127.0.0.1:1",
     UpstreamCommand(tuple(command), "http://127.0.0.1:1") if command else None,
     relay_argv=[*stand_in, *relay.split(",")],
-    observer_argv=[*stand_in, "observer"],
+    observer_argv=[*stand_in, *observer.split(",")],
 )
 try:
     sys.exit(asyncio.run(Supervisor(launch).run()))

@@ -19,7 +19,7 @@ class Observed:
     def __init__(self) -> None:
         self.now_ms = 0.0
         settings = ObserverSettings(
-            tap_fds=(), control_fd=-1, admin_fds=(), upstream="http://127.0.0.1:1", engine_socket="engine.sock"
+            tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:1", engine_socket="engine.sock"
         )
         self.observer = Observer(settings, clock=lambda: ns(self.now_ms))
         self.observer.names.serve(["m"])

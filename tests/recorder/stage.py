@@ -51,7 +51,6 @@ class Live:
         settings = ObserverSettings(
             tap_fds=(),
             control_fd=-1,
-            admin_fds=(),
             upstream="http://127.0.0.1:9",
             gpu=False,
             engine_socket="/nowhere",

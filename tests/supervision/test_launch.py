@@ -21,8 +21,6 @@ FLIGHT = {"flight_recorder_dir": str(Path(__file__).parent)}
 OTHER_VALUES: dict[str, dict[str, Any]] = {
     "tls_cert": {"tls_cert": HERE, "tls_key": HERE},
     "tls_key": {"tls_cert": HERE, "tls_key": HERE},
-    "admin_tls_cert": {"admin_tls_cert": HERE, "admin_tls_key": HERE},
-    "admin_tls_key": {"admin_tls_cert": HERE, "admin_tls_key": HERE},
     "admin_bearer_token_file": {"admin_bearer_token_file": ONE_LINE},
     "admin_basic_auth_file": {"admin_basic_auth_file": ONE_LINE},
     "upstream_ca": {"upstream_ca": HERE},
@@ -62,13 +60,16 @@ OTHER_VALUES: dict[str, dict[str, Any]] = {
     "log_format": {"log_format": "json"},
 }
 #: What the supervisor itself acts on.
-SUPERVISORS = {"upstream", "listen", "admin", "relays", "stop_timeout", "engine_socket"}
+SUPERVISORS = {
+    "upstream", "listen", "admin", "admin_tls_cert", "admin_tls_key", "admin_hosts", "relays", "stop_timeout",
+    "health_misses", "mute_limit", "engine_socket",
+}  # fmt: skip
 
 
 def told(launch: Launch) -> tuple[RelaySettings, ObserverSettings]:
     relay = decode_relay_settings(launch.relay_settings(1, [3, 4], 5))
     assert relay.name == launch.name
-    return msgspec.structs.replace(relay, name=""), decode_settings(launch.observer_settings([6, 7], 8, [9]))
+    return msgspec.structs.replace(relay, name=""), decode_settings(launch.observer_settings([6, 7], 8, 9))
 
 
 def launch_with(flags: dict[str, Any], **more: Any) -> Launch:
@@ -78,7 +79,7 @@ def launch_with(flags: dict[str, Any], **more: Any) -> Launch:
 def test_sockets_and_upstream_are_told() -> None:
     relay, observer = told(launch_with({}))
     assert (relay.index, relay.listen_fds, relay.tap_fd) == (1, (3, 4), 5)
-    assert (observer.tap_fds, observer.control_fd, observer.admin_fds) == ((6, 7), 8, (9,))
+    assert (observer.tap_fds, observer.control_fd, observer.admin_fd) == ((6, 7), 8, 9)
     assert relay.upstream == observer.upstream == "http://127.0.0.1:8000"
 
 
@@ -86,7 +87,7 @@ def test_the_defaults_are_the_same_everywhere() -> None:
     relay, observer = told(launch_with({}))
     upstream = "http://127.0.0.1:8000"
     assert relay == RelaySettings(upstream=upstream, listen_fds=(3, 4), index=1, tap_fd=5)
-    assert observer == ObserverSettings(tap_fds=(6, 7), control_fd=8, admin_fds=(9,), upstream=upstream)
+    assert observer == ObserverSettings(tap_fds=(6, 7), control_fd=8, admin_fd=9, upstream=upstream)
 
 
 @pytest.mark.parametrize("key", sorted(set(Settings.model_fields) - SUPERVISORS))

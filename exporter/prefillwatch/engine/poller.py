@@ -56,7 +56,7 @@ class EngineState:
 class UpstreamSnapshot:
     """What is known of the upstream server now; times in seconds. None: not asked yet, or not known."""
 
-    up: bool | None = None  # the last health check was answered
+    up: bool | None = None  # taken to be up, by its health checks
     server: str | None = None  # kind of server; None when the newest page is too old
     engines: tuple[EngineState, ...] = ()
     models: tuple[str, ...] = ()  # names it serves, adapters too; kept when a later look-up fails
@@ -112,7 +112,6 @@ class UpstreamPoller:
     async def run(self) -> None:
         """Poll for ever; cancel it to end it, then close the fetcher."""
         await asyncio.gather(
-            self._repeat(self.poll_health, self._interval_s),
             self._repeat(self.poll_metrics, self._interval_s),
             self._repeat(self.poll_models, self._models_interval_s),
         )
@@ -129,15 +128,11 @@ class UpstreamPoller:
             due = max(due + interval_s, loop.time())
             await asyncio.sleep(due - loop.time())
 
-    async def poll_health(self) -> None:
-        """Any answer counts as up, since not every server has a /health; but not one that says the server is ill."""
-        try:
-            answer = await self._fetcher.get("/health", limit=LARGEST_MODEL_LIST, credentials=False)
-            self._up = answer.status < 500
-        except FetchError as error:
-            self._up = 0 < error.status < 500
+    def health(self, up: bool) -> None:
+        """Its health was checked, by somebody else."""
+        self._up = up
         if self._listener is not None:
-            self._listener.on_up(self._up)
+            self._listener.on_up(up)
 
     async def poll_metrics(self) -> None:
         begin = self._clock()

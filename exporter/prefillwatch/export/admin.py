@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import os
 import socket
 from collections.abc import Generator, Sequence
 from typing import Any, Final, Protocol
@@ -20,6 +21,10 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from prefillwatch.door.conversation import Pages
+from prefillwatch.door.door import Door
+from prefillwatch.door.headers import GUARDS
+from prefillwatch.door.observer_link import MOST_AT_ONCE, ObserverLink, take_passed
 from prefillwatch.export.admin_auth import ANYBODY, Authorization, Credentials
 from prefillwatch.export.exposition import render, weight
 from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError
@@ -32,18 +37,6 @@ DEFAULT_INCIDENTS: Final = 100
 MOST_INCIDENTS: Final = 1000
 #: A page of so many is written by a thread. Less take a millisecond or two, and handing them over costs as much.
 MANY_LABEL_SETS: Final = 1000
-
-_HEADERS: Final = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
 
 
 class AdminView(Protocol):
@@ -187,7 +180,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _internal_error(_: Request, __: Exception) -> Response:
     """The details go to the log, where the server writes them; not to whoever asks."""
     response = _json({"error": "internal error, see the log of prefillwatch"}, 500)
-    response.headers.update(_HEADERS)  # this answer is made outside of the middleware
+    response.headers.update(GUARDS)  # this answer is made outside of the middleware
     return response
 
 
@@ -200,7 +193,7 @@ class _SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
+                MutableHeaders(scope=message).update(GUARDS)
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
@@ -209,16 +202,29 @@ class _SecurityHeaders:
 class _Server(uvicorn.Server):
     """uvicorn without signal handlers of its own: the process it runs in has other things to end as well.
 
-    And without a look ten times a second at whether to end: `leave` tells it.
+    And without a look ten times a second at whether to end: `leave` tells it. It listens nowhere: `take` gives it
+    connections.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        config.load()
         self._leaving = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
+
+    async def take(self, opened: socket.socket) -> None:
+        """Serve a connection that somebody else has accepted."""
+        opened.setblocking(False)
+        with contextlib.suppress(OSError):  # it is over already
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, opened)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state={}
+        )
 
     def leave(self) -> None:
         self.should_exit = True
@@ -231,15 +237,9 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._leaving.wait(), 1.0)
 
 
-async def serve_admin(
-    app: Starlette,
-    sockets: Sequence[socket.socket],
-    stop: asyncio.Event | None = None,
-    tls: tuple[str, str] | None = None,
-) -> None:
-    """Serve on bound sockets in the running event loop until ``stop`` is set or the task is cancelled; the sockets are
-    closed then. Requests under way get two seconds to end. ``tls``: certificate chain and key, PEM files."""
-    certificate, key = tls or (None, None)
+async def serve_passed(app: Starlette, channel: socket.socket, stop: asyncio.Event | None = None) -> None:
+    """Serve the connections that come through ``channel``, in the running event loop, until ``stop`` is set or the task
+    is cancelled; the channel is closed then. Requests under way get two seconds to end."""
     config = uvicorn.Config(
         app,
         http="httptools",
@@ -250,20 +250,51 @@ async def serve_admin(
         log_level="warning",
         access_log=False,
         server_header=False,
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
         proxy_headers=False,
-        limit_concurrency=128,
-        timeout_keep_alive=75,  # above any usual scrape interval, so that scrapers keep their connection
+        limit_concurrency=2 * MOST_AT_ONCE,  # the door passes on half as many at most
         timeout_graceful_shutdown=2,
     )
     server = _Server(config)
-    serving = asyncio.ensure_future(server.serve(list(sockets)))
+    taking: set[asyncio.Task[None]] = set()
+    loop = asyncio.get_running_loop()
+
+    def take() -> None:
+        taken = take_passed(channel)
+        if taken is None:
+            loop.remove_reader(channel.fileno())
+        for opened in taken or ():
+            task = loop.create_task(server.take(opened))
+            taking.add(task)
+            task.add_done_callback(taking.discard)
+
+    channel.setblocking(False)
+    loop.add_reader(channel.fileno(), take)
+    serving = asyncio.ensure_future(server.serve([]))
     stopping = asyncio.ensure_future((stop or asyncio.Event()).wait())
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
+        loop.remove_reader(channel.fileno())
+        channel.close()
         app.state.viewers.close()  # they would never leave by themselves
         server.leave()
         await serving
+
+
+async def serve_admin(app: Starlette, listeners: Sequence[socket.socket], stop: asyncio.Event | None = None) -> None:
+    """Door and server in one: serve on bound sockets until ``stop`` is set or the task is cancelled; the sockets are
+    closed then. For where there is no supervisor."""
+    link = ObserverLink()
+    channel = socket.socket(fileno=os.dup(link.new_channel()))
+    link.handed_over()
+    door = Door(listeners, Pages(link, {}))
+    door.open()
+    try:
+        await serve_passed(app, channel, stop)
+    finally:
+        for listener in listeners:
+            asyncio.get_running_loop().remove_reader(listener.fileno())
+            listener.close()
+        link.lost("it ends")
+        await door.close()

@@ -328,7 +328,20 @@ ENGINE_LINK_DROPPED = _counter(
 
 # --- The link to the engine ---------------------------------------------------------------------------------------
 
-UP = _gauge("up", (), "1 when upstream answered the last health check, 0 when it did not.")
+UP = _gauge(
+    "up",
+    (),
+    "1 while upstream is taken to be up, else 0: its last health check was answered, or was late or lost while answers "
+    "arrive or not often enough in a row (health_misses).",
+)
+UPSTREAM_HEALTH_DURATION = _gauge(
+    "upstream_health_check_duration_seconds", (), "Time that the last health check of upstream took, in seconds."
+)
+UPSTREAM_HEALTH_FAILURES = _counter(
+    "upstream_health_check_failures_total",
+    (Label("reason", ("status", "refused", "timeout", "lost")),),
+    "Health checks of upstream that failed, by reason.",
+)
 UPSTREAM_INFO = _gauge(
     "upstream_info", (Label("server"),), "Always 1; the kind of server that upstream is, by the names of its metrics."
 )
@@ -367,7 +380,15 @@ RELAY_CONNECTIONS = _gauge(
     (RELAY, Label("side", ("client", "upstream", "upstream_idle"))),
     "Open connections of a relay process, by side; upstream_idle are those of upstream that wait for reuse.",
 )
+RELAY_SERVING = _gauge(
+    "relay_serving",
+    (RELAY,),
+    "1 while the relay process lives and accepts connections, 0 while it starts, is mute or cannot accept.",
+)
 RELAY_RESTARTS = _counter("relay_restarts_total", (), "Relay processes that died and were started again.")
+OBSERVER_RESTARTS = _counter(
+    "observer_restarts_total", (), "Observer processes that died and were started again; no stream notices."
+)
 RELAY_LOST_STREAMS = _counter(
     "relay_lost_streams_total", (RELAY,), "Streams that were in flight in a relay process when it died."
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from prefillwatch.export import table
-from prefillwatch.export.registry import Registry
+from prefillwatch.export.registry import Labels, Registry
 from prefillwatch.observer.procfs import ProcessFigures
 from prefillwatch.observer.taps import RelayTap, TapReader
-from prefillwatch.observer_settings import Control, Process
+from prefillwatch.observer_settings import SERVING, Control, Process
 
 
 def publish_relays(registry: Registry, taps: TapReader) -> None:
@@ -53,3 +53,12 @@ def publish_processes(
 def publish_control(registry: Registry, control: Control) -> None:
     registry.gauge(table.DRAINING).set((), float(control.draining))
     registry.counter(table.RELAY_RESTARTS).set_total((), control.restarts.relay)
+    registry.counter(table.OBSERVER_RESTARTS).set_total((), control.restarts.observer)
+    serving: dict[Labels, float | None] = {
+        (str(relay.index),): float(relay.state == SERVING) for relay in control.relays
+    }
+    registry.gauge(table.RELAY_SERVING).replace(serving)
+    if control.upstream is not None:
+        registry.gauge(table.UPSTREAM_HEALTH_DURATION).set((), control.upstream.check_seconds)
+        for reason, count in control.upstream.failures.items():
+            registry.counter(table.UPSTREAM_HEALTH_FAILURES).set_total((reason,), count)

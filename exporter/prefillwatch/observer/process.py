@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 import uvloop
+from starlette.applications import Starlette
 
 from prefillwatch import __version__, logs
 from prefillwatch.analysis.ledger import Ledger
@@ -28,7 +29,7 @@ from prefillwatch.engine.nvml import GpuMemory, GpuMemoryReader
 from prefillwatch.engine.poller import UpstreamPoller
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.export import table
-from prefillwatch.export.admin import create_app, serve_admin
+from prefillwatch.export.admin import create_app, serve_passed
 from prefillwatch.export.admin_auth import Credentials
 from prefillwatch.export.flight_request import FlightFile, NoFlightRecorderError
 from prefillwatch.export.page_files import live_page
@@ -121,6 +122,7 @@ class Observer:
         self.viewers = Viewers(self.live.open, self.live.close, self.live.hello)
         self.registry.gauge(table.BUILD_INFO).set((__version__,), 1.0)
         self.registry.precreate(table.UPSTREAM_SCRAPE_FAILURES)
+        self.registry.precreate(table.UPSTREAM_HEALTH_FAILURES)
 
     # --- The tap ---
 
@@ -188,7 +190,7 @@ class Observer:
         self.names.serve(names)
 
     def on_up(self, up: bool) -> None:
-        """Its health was checked."""
+        """The supervisor checked its health."""
 
     def _engine_step(self, link: int, report: StepReport) -> None:
         self._take_step(link, report, self._clock())
@@ -225,13 +227,34 @@ class Observer:
         return {
             "time": now,
             "version": __version__,
-            "upstream": {"up": upstream.up, "server": upstream.server, "models": list(upstream.models)},
+            "upstream": {
+                "up": upstream.up,
+                "server": upstream.server,
+                "models": list(upstream.models),
+                **self._health_now(),
+            },
+            "ready": self.ready()[0],
+            "reason": self.ready()[1],
             "draining": self._control.draining,
+            "restarts": msgspec.to_builtins(self._control.restarts),
             "processes": [msgspec.to_builtins(process) for process in self._control.processes],
-            "relays": {str(index): relay_now(relay.stats) for index, relay in self.taps.relays.items()},
+            "relays": self._relays_now(),
             "advice": advice_now(self.ledger, self.names),
             **streams_now(self.ledger, self.names, now_ns, now - now_ns / NS),
         }
+
+    def _relays_now(self) -> dict[str, dict[str, Any]]:
+        """Of each relay what it tells itself, and what the supervisor thinks of it."""
+        told: dict[str, dict[str, Any]] = {str(each.index): {"state": each.state} for each in self._control.relays}
+        for index, relay in self.taps.relays.items():
+            told.setdefault(str(index), {}).update(relay_now(relay.stats))
+        return told
+
+    def _health_now(self) -> dict[str, Any]:
+        health = self._control.upstream
+        if health is None:
+            return {}
+        return {"health_check_seconds": health.check_seconds, "health_check_failures": health.failures}
 
     def incidents(self, limit: int) -> list[dict[str, Any]]:
         return self._history.newest(self.ledger.causes.incidents.open, self._clock(), limit)
@@ -256,6 +279,8 @@ class Observer:
     def ready(self) -> tuple[bool, str]:
         if self._control.draining:
             return False, "draining: no new requests are accepted"
+        if self._control.ready is not None:
+            return self._control.ready, self._control.reason
         up = self._poller.snapshot().up
         if up:
             return True, "upstream is healthy"
@@ -303,9 +328,14 @@ class Observer:
         reader, writer = await asyncio.open_connection(sock=control)
         writer.write(READY_LINE)
         while line := await reader.readline():
-            self._control = decode_control(line)
+            self._take_control(decode_control(line))
         stop.set()
         await asyncio.Event().wait()
+
+    def _take_control(self, control: Control) -> None:
+        self._control = control
+        if control.upstream is not None and control.upstream.up is not None:
+            self._poller.health(control.upstream.up)
 
     async def _beat_for_ever(self) -> None:
         while True:
@@ -317,11 +347,11 @@ class Observer:
             self.beat()
 
     async def _serve_admin(self, stop: asyncio.Event) -> None:
-        sockets = [socket.socket(fileno=descriptor) for descriptor in self._settings.admin_fds]
-        settings = self._settings
-        credentials = Credentials(settings.admin_bearer_token, settings.admin_basic_auth)
-        tls = (settings.admin_tls_cert, settings.admin_tls_key) if settings.admin_tls_cert else None
-        await serve_admin(create_app(self, credentials), sockets, stop, tls)
+        channel = socket.socket(fileno=self._settings.admin_fd)
+        await serve_passed(self._admin_app(), channel, stop)
+
+    def _admin_app(self) -> Starlette:
+        return create_app(self, Credentials(self._settings.admin_bearer_token, self._settings.admin_basic_auth))
 
     async def _watch_gpus(self) -> None:
         reader = await asyncio.to_thread(GpuMemoryReader)

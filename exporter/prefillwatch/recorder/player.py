@@ -28,9 +28,8 @@ class Player:
         self._file = file
         self._speed = speed
         self._clock = ReplayClock()
-        self._shown = bool(admin)
-        admin_fds = tuple(listener.detach() for listener in admin)
-        self.observer = ReplayObserver(file.header, self._clock, admin_fds)
+        self._admin = admin
+        self.observer = ReplayObserver(file.header, self._clock)
         self.observer.live.rate = speed or _AS_FAST_AS_CAN_BE
         self.observer.live.recording = "playing"
 
@@ -60,7 +59,7 @@ class Player:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.stop.set)
-        serving = asyncio.ensure_future(self.observer.serve(self.stop)) if self._shown else None
+        serving = asyncio.ensure_future(self.observer.serve(self._admin, self.stop)) if self._admin else None
         try:
             yield
         finally:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
 
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.poller import UpstreamPoller
+from prefillwatch.export.admin import serve_admin
 from prefillwatch.observer.engine_link import EngineLink
 from prefillwatch.observer.process import Observer
 from prefillwatch.observer.publish import Publisher
@@ -41,11 +43,6 @@ class ToldUpstream(UpstreamPoller):
     def page(self, page: PageSample) -> None:
         self._succeeded(page)
 
-    def health(self, up: bool) -> None:
-        self._up = up
-        if self._listener is not None:
-            self._listener.on_up(up)
-
     def names(self, names: tuple[str, ...]) -> None:
         self._models = names
         if self._listener is not None:
@@ -75,12 +72,11 @@ class ReplayObserver(Observer):
     poller_type: ClassVar[type[UpstreamPoller]] = ToldUpstream
     publisher_type: ClassVar[type[Publisher]] = TotallingPublisher
 
-    def __init__(self, header: Header, clock: ReplayClock, admin_fds: tuple[int, ...] = ()) -> None:
+    def __init__(self, header: Header, clock: ReplayClock) -> None:
         """Raises RecordingError."""
         settings = ObserverSettings(
             tap_fds=(),
             control_fd=-1,
-            admin_fds=admin_fds,
             upstream="http://127.0.0.1:9",  # nobody is asked
             gpu=False,
             engine_socket="replayed" if header.plugin else "",
@@ -180,9 +176,9 @@ class ReplayObserver(Observer):
         for message in self.live.end(self._clock()):
             self.viewers.send(message)
 
-    async def serve(self, stop: asyncio.Event) -> None:
+    async def serve(self, listeners: Sequence[socket.socket], stop: asyncio.Event) -> None:
         """The page, the metrics and the API, until ``stop`` is set."""
-        await self._serve_admin(stop)
+        await serve_admin(self._admin_app(), listeners, stop)
 
 
 #: Their content is no encoded document.

@@ -6,6 +6,7 @@ All readers raise ValueError with a message that names the input and the remedy.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ _LONGEST_DURATION = 365 * 86400.0
 _LARGEST_SIZE = 2**40
 _LARGEST_SECRET = 2**16
 _YAML_KINDS = ((list, "a list"), (dict, "a mapping"), (str, "a text"), ((bool, int, float), "a single value"))
+_HOST_NAME = re.compile(r"\*|\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
@@ -220,6 +222,15 @@ def _socket_path(value: Any) -> Path:
     return path
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    """Host names: a YAML list, or text with commas."""
+    names = tuple(_items(value))
+    for name in names:
+        if not _HOST_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no host name; write for example metrics.example.org, .example.org or *")
+    return names
+
+
 def _items(value: Any) -> list[str]:
     if isinstance(value, (list, tuple)):
         return [text(item) for item in value]
@@ -246,6 +257,7 @@ def _show_edges(edges: tuple[int, ...]) -> str:
     return ",".join(format_tokens(edge) for edge in edges)
 
 
+NAMES = Kind(_names, "NAME,…", ",".join)
 LISTEN = Kind(lambda value: parse_listen(text(value)), "HOST:PORT")
 UPSTREAM = Kind(lambda value: parse_upstream(text(value)), "URL")
 FILE = Kind(_existing_file, "FILE")

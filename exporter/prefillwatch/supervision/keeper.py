@@ -12,8 +12,21 @@ from prefillwatch.supervision.children import Child
 
 log = logging.getLogger(__name__)
 
+#: A process that lived as long did not fail at its start.
 _STARTED_WELL_S = 10.0
+#: Failures in a row from the very beginning: whatever is wrong will not mend by itself.
 _FAILED_STARTS = 5
+#: The same after it had worked: what is wrong may be a file that is being written anew. With the growing delays between
+#: them, so many take more than half a minute.
+_FAILURES_LATER = 12
+#: From so many on, a line in the log is no warning any more.
+_LOUD_AFTER = 3
+_ADVICE: dict[int, str] = {
+    signal.SIGSYS: "a system call that it needs is forbidden here: allow all of @system-service, or have the filter "
+    "answer with an error (SystemCallErrorNumber=EPERM)",
+    signal.SIGILL: "a library uses instructions that this processor does not have",
+    signal.SIGKILL: "if nobody did that by hand, look for a memory limit that is too low",
+}
 #: What else to say of a signal that nobody sends by hand.
 _WHY = {
     signal.SIGSYS: "a filter of system calls forbids one that it makes; have the filter answer with an error instead "
@@ -22,18 +35,23 @@ _WHY = {
 
 
 class Keeper:
-    """One kept process. ``restarts`` counts its starts but for the first; ``child`` is None while it waits to start."""
+    """One kept process. ``restarts`` counts its starts but for the first; ``child`` is None while it waits to start;
+    ``failures`` counts the lives in a row that ended badly, and soon or by `kill`."""
 
     def __init__(self, name: str, start: Callable[[], Child], changed: Callable[[], None]) -> None:
         self.name = name
         self.child: Child | None = None
         self.restarts = 0
-        #: Done when the process fails again and again right from the beginning; waiting longer would help nobody.
+        self.failures = 0
+        #: How it ended last, in words.
+        self.ending = "has not started yet"
+        #: Done when the process fails again and again; waiting longer would help nobody.
         self.hopeless: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._start = start
         self._changed = changed
         self._backoff = Backoff()
-        self._failed_starts: int | None = 0
+        self._has_worked = False
+        self._killed_for = ""
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -41,11 +59,10 @@ class Keeper:
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
             started_at = loop.time()
-            ending = await self._live_once()
+            code = await self._live_once()
             if self._stopping.is_set():
                 return
-            lived_s = loop.time() - started_at
-            await self._wait_to_restart(ending, lived_s)
+            await self._wait_to_restart(code, loop.time() - started_at)
 
     def stop(self, number: int) -> None:
         """Signal the process and do not start it again."""
@@ -56,22 +73,34 @@ class Keeper:
         if self.child is not None:
             self.child.signal(number)
 
-    async def _live_once(self) -> str:
-        """From start to end; gives the end in words."""
+    def kill(self, why: str) -> None:
+        """End a process that is of no use any more; it is started again, and that counts as a failure."""
+        if self.child is not None and not self._stopping.is_set():
+            self._killed_for = why
+            self.signal(signal.SIGKILL)
+
+    async def _live_once(self) -> int:
+        """From start to end; gives the exit code, 1 where it could not be started."""
+        self._killed_for = ""
         try:
             child = self._start()
         except OSError as error:
-            return f"could not be started ({error.strerror})"
+            self.ending = f"could not be started ({error.strerror})"
+            return 1
         self.child = child
         self._changed()
         code = await asyncio.shield(child.exited)
         self.child = None
-        self._note_end(code, asyncio.get_running_loop().time() - child.started_at)
-        return f"(pid {child.pid}) {how_it_ended(code)}"
+        self.ending = f"(pid {child.pid}) {how_it_ended(code)}"
+        if self._killed_for:
+            self.ending += f" by us: {self._killed_for}"
+        return code
 
-    async def _wait_to_restart(self, ending: str, lived_s: float) -> None:
+    async def _wait_to_restart(self, code: int, lived_s: float) -> None:
+        self._note_end(code, lived_s)
         delay_s = self._backoff.delay_after(lived_s)
-        log.warning("%s %s; it is started again in %.1f s", self.name, ending, delay_s)
+        level = logging.ERROR if self.failures >= _LOUD_AFTER else logging.WARNING
+        log.log(level, "%s %s; it is started again in %.1f s%s", self.name, self.ending, delay_s, self._remark(code))
         self._changed()
         try:
             await asyncio.wait_for(self._stopping.wait(), delay_s)
@@ -79,15 +108,19 @@ class Keeper:
             self.restarts += 1
 
     def _note_end(self, code: int, lived_s: float) -> None:
-        """Count the starts that failed by themselves since the very first; one that went well settles the matter."""
-        if self._failed_starts is None:
-            return
-        if lived_s >= _STARTED_WELL_S:
-            self._failed_starts = None
-        elif code > 0:
-            self._failed_starts += 1
-            if self._failed_starts == _FAILED_STARTS:
-                self.hopeless.set_result(None)
+        """One that ended by itself without an error was asked to, by somebody else: that is no failure."""
+        worked = lived_s >= _STARTED_WELL_S and not self._killed_for
+        self._has_worked = self._has_worked or worked
+        self.failures = 0 if worked or code == 0 else self.failures + 1
+        most = _FAILURES_LATER if self._has_worked else _FAILED_STARTS
+        if self.failures >= most and not self.hopeless.done():
+            self.hopeless.set_result(None)
+
+    def _remark(self, code: int) -> str:
+        again = f" (failed {self.failures} times in a row)" if self.failures >= _LOUD_AFTER else ""
+        known = signal.SIGSYS, signal.SIGILL
+        advice = _ADVICE.get(-code, "") if code < 0 and (again or -code in known) and not self._killed_for else ""
+        return again + (f"; {advice}" if advice else "")
 
 
 def how_it_ended(code: int) -> str:

@@ -56,7 +56,7 @@ class Launch:
             return {}
         return {FORWARDED_ALLOW_IPS: "*" if self.upstream.startswith("unix:") else "127.0.0.1,::1"}
 
-    def relay_settings(self, index: int, listen_fds: Sequence[int], tap_fd: int) -> bytes:
+    def relay_settings(self, index: int, listen_fds: Sequence[int], tap_fd: int, supervisor_fd: int = -1) -> bytes:
         """The JSON that relay ``index`` reads."""
         settings = self.settings
         return msgspec.json.encode(
@@ -64,6 +64,7 @@ class Launch:
                 index=index,
                 listen_fds=tuple(listen_fds),
                 tap_fd=tap_fd,
+                supervisor_fd=supervisor_fd,
                 upstream=self.upstream,
                 max_body_bytes=settings.max_body,
                 max_bodies_bytes=settings.max_bodies,
@@ -88,7 +89,7 @@ class Launch:
         )
 
     def observer_settings(
-        self, tap_fds: Sequence[int], control_fd: int, admin_fds: Sequence[int], engine_socket: str = ""
+        self, tap_fds: Sequence[int], control_fd: int, admin_fd: int, engine_socket: str = ""
     ) -> bytes:
         """The JSON that the observer reads."""
         settings = self.settings
@@ -97,9 +98,7 @@ class Launch:
             ObserverSettings(
                 tap_fds=tuple(tap_fds),
                 control_fd=control_fd,
-                admin_fds=tuple(admin_fds),
-                admin_tls_cert=str(settings.admin_tls_cert or ""),
-                admin_tls_key=str(settings.admin_tls_key or ""),
+                admin_fd=admin_fd,
                 admin_bearer_token=_revealed(settings.admin_bearer_token_file),
                 admin_basic_auth=_revealed(settings.admin_basic_auth_file),
                 upstream=self.upstream,

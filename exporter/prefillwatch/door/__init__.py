@@ -1,0 +1,1 @@
+"""The front door of the admin listener: takes connections, answers what must always be answered, passes on the rest."""

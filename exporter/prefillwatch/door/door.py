@@ -1,0 +1,213 @@
+"""Takes the connections of the admin listener, so many and no more; who is silent longest makes room for the next."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+import ssl
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from prefillwatch.door.conversation import REQUEST_LIMIT_S, Conversation, Pages
+from prefillwatch.wire.faults import place_of
+
+#: Connections at once. Scrapers, probes and viewers of the page are a few dozen.
+MOST_CONNECTIONS: Final = 256
+#: Descriptors left to the rest of the process; beyond them one connection may need two.
+_RESERVED_DESCRIPTORS: Final = 32
+#: As few as this are taken even where there are hardly any descriptors.
+_LEAST_CONNECTIONS: Final = 8
+_ACCEPTS_PER_TURN: Final = 16
+#: Without a free descriptor, accepting is tried again after this long.
+_ACCEPT_PAUSE_S: Final = 0.1
+#: What one connection may have sent ahead of what was read of it.
+_READ_AHEAD_BYTES: Final = 16 << 10
+#: For a client to take the last answer and to close its side.
+_GOODBYE_S: Final = 2.0
+_GOODBYE_BYTES: Final = 1 << 20
+#: Of what was turned away, one line tells at most so often.
+_TELL_EVERY_S: Final = 60.0
+
+_RESET: Final = struct.pack("ii", 1, 0)
+
+log = logging.getLogger(__name__)
+
+
+class Door:
+    """Serves the listeners from `open` to `close`. Nothing that comes in through it can make it end."""
+
+    def __init__(
+        self, listeners: Sequence[socket.socket], pages: Pages, tls: tuple[str, str] | None = None, most: int = 0
+    ) -> None:
+        """``tls``: certificate chain and key, PEM files. ``most`` connections; 0: what the process has descriptors for.
+        Raises OSError for files that cannot be used."""
+        self._listeners = listeners
+        self._pages = pages
+        self._tls_files = tls
+        self._tls = _context(*tls) if tls else None
+        self._most = most or _affordable()
+        self._visits: dict[asyncio.Task[None], _Visit] = {}  # oldest first
+        self._turned_away = 0
+        self._told_at = float("-inf")
+
+    def open(self) -> None:
+        loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            listener.setblocking(False)
+            loop.add_reader(listener.fileno(), self._accept, listener)
+
+    async def close(self) -> None:
+        """End every connection. The listeners stay open; they are their owner's."""
+        loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            if listener.fileno() >= 0:
+                loop.remove_reader(listener.fileno())
+        for task in self._visits:
+            task.cancel()
+        if self._visits:
+            await asyncio.wait(list(self._visits))
+
+    def reload(self) -> None:
+        """Read the certificate files anew; connections from now on get what is in them. Raises OSError, and keeps what
+        was, where they cannot be used."""
+        if self._tls_files is not None:
+            self._tls = _context(*self._tls_files)
+
+    # Connections
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                opened, _ = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._make_room()
+                    self._pause(listener)
+                    return
+                continue  # that one has left already
+            if len(self._visits) >= self._most and not self._make_room():
+                opened.close()
+                continue
+            self._let_in(opened)
+
+    def _let_in(self, opened: socket.socket) -> None:
+        visit = _Visit(opened)
+        task = asyncio.get_running_loop().create_task(visit.run(self._pages, self._tls))
+        self._visits[task] = visit
+        task.add_done_callback(self._left)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._visits.pop(task, None)
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been without a request for longest. False: all are being answered."""
+        self._tell_of_one_more()
+        silent = [
+            (visit.waiting_since, task) for task, visit in self._visits.items() if visit.waiting_since is not None
+        ]
+        if not silent:
+            return False
+        _, task = min(silent, key=lambda each: each[0])
+        self._visits.pop(task).abort()
+        task.cancel()
+        return True
+
+    def _pause(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener.fileno())
+
+        def resume() -> None:
+            if listener.fileno() >= 0:
+                loop.add_reader(listener.fileno(), self._accept, listener)
+
+        loop.call_later(_ACCEPT_PAUSE_S, resume)
+
+    def _tell_of_one_more(self) -> None:
+        self._turned_away += 1
+        now = asyncio.get_running_loop().time()
+        if now - self._told_at >= _TELL_EVERY_S:
+            log.warning(
+                "admin listener: more than %d connections; the longest silent are closed (%d since last told)",
+                self._most,
+                self._turned_away,
+            )
+            self._told_at, self._turned_away = now, 0
+
+
+class _Visit:
+    """One connection, from accepting it to its end."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        self._socket = opened
+        self._since = asyncio.get_running_loop().time()
+        self._transport: asyncio.Transport | None = None
+        self._conversation: Conversation | None = None
+
+    @property
+    def waiting_since(self) -> float | None:
+        return self._conversation.waiting_since if self._conversation is not None else self._since
+
+    async def run(self, pages: Pages, tls: ssl.SSLContext | None) -> None:
+        try:
+            reader, writer = await self._begin(tls)
+            self._conversation = Conversation(reader, writer, pages)
+            await self._conversation.run()
+            await asyncio.wait_for(_say_goodbye(reader, writer), _GOODBYE_S)
+        except (OSError, EOFError, asyncio.TimeoutError):
+            pass  # the client's fault, or its wish
+        except Exception as error:
+            log.error("admin listener: %s; please report it", place_of(error))
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            if self.waiting_since is None and not self._transport.is_closing():
+                opened = self._transport.get_extra_info("socket")
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)  # half an answer must not look whole
+            self._transport.abort()
+        else:
+            self._socket.close()
+
+    async def _begin(self, tls: ssl.SSLContext | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self._socket.setblocking(False)
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=_READ_AHEAD_BYTES, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        limit = REQUEST_LIMIT_S if tls is not None else None
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, self._socket, ssl=tls, ssl_handshake_timeout=limit
+        )
+        self._transport = transport
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def _say_goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Close without a reset, which would take the answer away from a client that is still sending."""
+    if writer.can_write_eof():
+        writer.write_eof()
+        left = _GOODBYE_BYTES
+        while left > 0 and (data := await reader.read(_READ_AHEAD_BYTES)):
+            left -= len(data)
+    writer.close()
+    await writer.wait_closed()
+
+
+def _context(certificate: str, key: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["http/1.1"])
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+def _affordable() -> int:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(_LEAST_CONNECTIONS, min(MOST_CONNECTIONS, (limit - _RESERVED_DESCRIPTORS) // 2))

@@ -20,6 +20,7 @@ TRUST = Trust(
     tap_dropped=0.0,
     lag=histogram([0.001] * 100, (0.01, 0.05, 0.1)),
     usage_told=True,
+    usage_rests=False,
     unparsed={},
     upstream_restarts=0.0,
 )
@@ -51,6 +52,7 @@ def test_a_sidecar_that_sees_everything() -> None:
         ({"lag": histogram([0.001] * 90 + [0.2] * 10, (0.01, 0.05, 0.1))}, "loop_lag", Sort.FAULT),
         ({"unparsed": {"chat": 3.0}}, "not_understood", Sort.NOTE),
         ({"usage_told": False}, "no_usage", Sort.NOTE),
+        ({"usage_told": False, "usage_rests": True}, "usage_refused", Sort.NOTE),
         ({"upstream_restarts": 1.0}, "upstream_restarted", Sort.NOTE),
     ],
 )

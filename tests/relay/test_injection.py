@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, post
+from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, eventually, get, post
 from tests.relay.running import RunningRelay
 
 from prefillwatch.wire.tap import Finish, Kind
@@ -81,6 +81,14 @@ def test_a_usage_event_that_is_cut_does_not_slip_through(relay: RunningRelay, up
         client.close()
 
 
+def refuse(server: Peer, status: int = 400) -> None:
+    server.send(b"HTTP/1.1 %d No\r\nContent-Length: 2\r\n\r\nno" % status)
+
+
+def asks_for_usage(body: bytes) -> bool:
+    return b"stream_options" in body
+
+
 @pytest.mark.parametrize("status", [400, 422])
 def test_the_original_is_sent_when_upstream_refuses_the_addition(
     relay: RunningRelay, upstream: ScriptedUpstream, status: int
@@ -89,7 +97,7 @@ def test_the_original_is_sent_when_upstream_refuses_the_addition(
     client.send(post())
     refusing = upstream.accept()
     request_of(refusing)
-    refusing.send(b"HTTP/1.1 %d No\r\nContent-Length: 2\r\n\r\nno" % status)
+    refuse(refusing, status)
     server = upstream.accept()
     assert request_of(server)[1] == b'{"stream":true}'
     server.send(STREAM_HEAD + chunk(event(1) + USAGE) + LAST_CHUNK)
@@ -98,14 +106,109 @@ def test_the_original_is_sent_when_upstream_refuses_the_addition(
     assert relay.tap.response().injected is False
 
 
-def test_a_second_refusal_passes(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+#: How a server may refuse a body of 4 MB: before it has read it, and then it reads on, or not, or resets at once.
+EARLY = {
+    "and reads on": lambda server: None,
+    "and closes": lambda server: server.close(),
+    "with a body in chunks": lambda server: server.send(chunk(b"no") + LAST_CHUNK),
+}
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["new connection", "kept connection"])
+@pytest.mark.parametrize("way", EARLY)
+def test_an_early_refusal_is_mended_too(relay: RunningRelay, upstream: ScriptedUpstream, way: str, kept: bool) -> None:
+    client = relay.connect()
+    if kept:
+        client.send(get())
+        refusing = upstream.accept()
+        refusing.head()
+        refusing.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        client.until(b"ok")
+    body = b'{"stream":true,"prompt":"' + b"x" * 3_900_000 + b'"}'
+    client.send(post(body=body))
+    if not kept:
+        refusing = upstream.accept()
+    refusing.head()
+    if "chunks" in way:
+        refusing.send(b"HTTP/1.1 400 No\r\nTransfer-Encoding: chunked\r\n\r\n")
+    else:
+        refuse(refusing)
+    EARLY[way](refusing)
+    server = upstream.accept()
+    assert request_of(server)[1] == body
+    server.send(STREAM_HEAD + LAST_CHUNK)
+    assert client.until(LAST_CHUNK) == STREAM_HEAD + LAST_CHUNK
+
+
+def test_asking_rests_where_upstream_takes_requests_only_without(
+    relay: RunningRelay, upstream: ScriptedUpstream, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prefillwatch.relay.relay.INJECTION_RESTS_S", 2.5)
+    assert "asks for usage" not in capsys.readouterr().err
+    for _ in range(3):  # at once: each of them is asked with usage before the first one is refused
+        relay.connect().send(post())
+    refusing = [upstream.accept() for _ in range(3)]
+    for server in refusing:
+        assert asks_for_usage(request_of(server)[1])
+    for server in refusing:
+        refuse(server)
+    for _ in range(3):
+        server = upstream.accept()
+        assert not asks_for_usage(request_of(server)[1])
+        server.send(STREAM_HEAD.replace(b"Transfer", b"Connection: close\r\nTransfer") + LAST_CHUNK)
+    assert eventually(lambda: relay.relay.usage_refused == 3)
+    assert capsys.readouterr().err.count("upstream refuses requests that ask for usage") == 1
+
     client = relay.connect()
     client.send(post())
-    for _ in range(2):
-        server = upstream.accept()
-        request_of(server)
-        server.send(b"HTTP/1.1 400 No\r\nContent-Length: 2\r\n\r\nno")
-    assert client.until(b"\r\n\r\nno").startswith(b"HTTP/1.1 400 No\r\n")
+    server = upstream.accept()
+    assert request_of(server)[1] == b'{"stream":true}'  # it rests
+    server.send(STREAM_HEAD + chunk(event(1) + USAGE) + LAST_CHUNK)
+    client.until(LAST_CHUNK)
+    assert eventually(lambda: relay.tap.stats().usage_rests)
+    assert relay.tap.stats().usage_refused == 3
+
+    assert eventually(lambda: relay.relay.policy.inject_usage)  # it may be another server by now
+    client.send(post())
+    assert asks_for_usage(request_of(server)[1])
+    refuse(server)
+    server = upstream.accept()
+    assert not asks_for_usage(request_of(server)[1])
+    server.send(STREAM_HEAD + LAST_CHUNK)
+    assert eventually(lambda: relay.relay.usage_refused == 4)
+    assert "upstream refuses" not in capsys.readouterr().err  # said once
+
+
+def test_a_request_that_is_refused_either_way_gets_its_own_refusal_and_nothing_rests(
+    relay: RunningRelay, upstream: ScriptedUpstream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = relay.connect()
+    client.send(post())
+    server = upstream.accept()
+    assert asks_for_usage(request_of(server)[1])
+    server.send(b"HTTP/1.1 400 No\r\nContent-Length: 14\r\n\r\nstream_options")
+    server = upstream.accept()
+    assert not asks_for_usage(request_of(server)[1])
+    server.send(b"HTTP/1.1 400 No\r\nContent-Length: 8\r\n\r\ntoo long")
+    assert client.until(b"too long") == b"HTTP/1.1 400 No\r\nContent-Length: 8\r\n\r\ntoo long"
+    client.send(post())
+    assert asks_for_usage(request_of(server)[1])  # on the same connection: the refusal was a whole answer
+    assert relay.relay.usage_refused == 0
+    assert "refuses" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("status", [401, 404, 413, 429, 500, 503])
+def test_other_errors_are_no_refusals_of_the_addition(
+    relay: RunningRelay, upstream: ScriptedUpstream, status: int
+) -> None:
+    client = relay.connect()
+    client.send(post())
+    server = upstream.accept()
+    request_of(server)
+    refuse(server, status)
+    assert client.until(b"\r\n\r\nno").startswith(b"HTTP/1.1 %d No\r\n" % status)
+    assert upstream.nobody_came(0.02)
+    assert relay.relay.policy.inject_usage
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ class Trust:
     tap_dropped: float
     lag: Histogram | None
     usage_told: bool | None  # since its start; None: no finished request yet
+    usage_rests: bool  # upstream refused to be asked for it
     unparsed: Mapping[str, float]  # events or bodies that were not understood, by reason
     upstream_restarts: float
 

@@ -151,6 +151,7 @@ def _trust(span: Span) -> Trust:
         tap_dropped=span.total(table.TAP_DROPPED.name) or 0.0,
         lag=span.histogram(table.RELAY_LOOP_LAG.name),
         usage_told=_usage_told(page),
+        usage_rests=bool(page.total(table.RELAY_USAGE_RESTS.name)),
         unparsed={
             reason: count for reason, count in span.totals(table.UNPARSED_EVENTS.name, "reason").items() if count
         },

@@ -129,7 +129,15 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
             f"({wording.listed(trust.unparsed)}).",
             events=sum(trust.unparsed.values()),
         )
-    if trust.usage_told is False:
+    if trust.usage_rests:
+        yield _note(
+            "usage_refused",
+            "The server refuses to be asked for usage",
+            "It took requests only without what --usage inject adds, so they are left as they are, and tokens are "
+            "estimated from the text where clients do not ask themselves.",
+            "serve --usage off, or a server that knows stream_options",
+        )
+    elif trust.usage_told is False:
         yield _note(
             "no_usage",
             "Prompt sizes are estimates",

@@ -395,6 +395,16 @@ RELAY_LOST_STREAMS = _counter(
 RELAY_RETRIES = _counter(
     "relay_retries_total", (RELAY,), "Requests sent once more because a reused connection died before it answered."
 )
+RELAY_USAGE_REFUSED = _counter(
+    "relay_usage_refused_total",
+    (RELAY,),
+    "Requests that upstream took only without the usage that `usage: inject` asks for; they were sent twice.",
+)
+RELAY_USAGE_RESTS = _gauge(
+    "relay_usage_rests",
+    (RELAY,),
+    "1 while requests are left as they are because upstream refused to be asked for usage, else 0.",
+)
 TAP_PACKETS = _counter("tap_packets_total", (RELAY,), "Packets of observations that the observer received.")
 TAP_DROPPED = _counter(
     "tap_dropped_total",

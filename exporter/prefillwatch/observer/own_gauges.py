@@ -24,6 +24,7 @@ def _publish_relay(registry: Registry, name: str, relay: RelayTap) -> None:
     registry.counter(table.TAP_DROPPED).set_total((name,), relay.dropped)
     registry.counter(table.RELAY_LOST_STREAMS).set_total((name,), relay.lost_streams)
     registry.counter(table.RELAY_RETRIES).set_total((name,), relay.retries)
+    registry.counter(table.RELAY_USAGE_REFUSED).set_total((name,), relay.usage_refused)
     stats = relay.stats
     if stats is None:
         return
@@ -31,6 +32,7 @@ def _publish_relay(registry: Registry, name: str, relay: RelayTap) -> None:
     connections.set((name, "client"), stats.client_connections)
     connections.set((name, "upstream"), stats.upstream_connections)
     connections.set((name, "upstream_idle"), stats.idle_upstream_connections)
+    registry.gauge(table.RELAY_USAGE_RESTS).set((name,), float(stats.usage_rests))
     registry.histogram(table.RELAY_LOOP_LAG).set_counts((name,), relay.lag_counts, relay.lag_sum)
 
 

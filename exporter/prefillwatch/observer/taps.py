@@ -39,6 +39,7 @@ class RelayTap:
     dropped_before: int = 0
     lost_streams: int = 0
     retries: int = 0
+    usage_refused: int = 0
     lag_counts: list[int] = field(default_factory=list)  # of all processes of this relay together
     lag_sum: float = 0.0
     stats: RelayStats | None = None
@@ -54,6 +55,7 @@ class RelayTap:
             self.lag_counts[bucket] += count - (before.lag_counts[bucket] if before else 0)
         self.lag_sum += stats.lag_sum - (before.lag_sum if before else 0.0)
         self.retries += stats.retries - (before.retries if before else 0)
+        self.usage_refused += stats.usage_refused - (before.usage_refused if before else 0)
         self.stats = stats
 
 

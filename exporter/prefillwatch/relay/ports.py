@@ -105,6 +105,9 @@ class ExchangeServices(Protocol):
     @property
     def keep_host(self) -> bool: ...
 
+    def rest_injection(self) -> None:
+        """Upstream does not take requests that ask for usage: leave them as they are for a while."""
+
     def next_stream(self) -> int:
         """A number for the tap."""
 

@@ -44,6 +44,13 @@ _ACCEPT_PAUSE_S: Final = 0.1
 _NOT_ACCEPTING_NS: Final = 1_000_000_000
 #: Work on all exchanges or clients is done in slices, so that no token waits for the whole of it.
 _SLICE: Final = 32
+#: A server that refused what `usage: inject` adds is asked anew after this long: it may be another version by then. If
+#: it is not, one request in this time goes twice.
+INJECTION_RESTS_S: Final = 600.0
+_USAGE_REFUSED: Final = (
+    "upstream refuses requests that ask for usage (usage: inject) and takes them without it; "
+    f"they are left as they are, and every {INJECTION_RESTS_S / 60:.0f} minutes one is tried"
+)
 
 T = TypeVar("T")
 
@@ -77,6 +84,7 @@ class Relay:
         self.clients: set[ClientConnection] = set()
         self.exchanges: dict[int, Exchange] = {}
         self.retries = 0
+        self.usage_refused = 0  # requests that upstream took only without what we had added
         self.policy = Policy(inject_usage=settings.inject_usage, wall_clock=time.time)
         self._drained_ns = 0
         self._last_stream = 0
@@ -233,6 +241,17 @@ class Relay:
     def new_exchange(self, client: Client, request: Request) -> Exchange:
         return Exchange(self, client, request)
 
+    def rest_injection(self) -> None:
+        self.usage_refused += 1
+        if self.usage_refused == 1:
+            sys.stderr.write(f"prefillwatch relay: {_USAGE_REFUSED}\n")
+        if self.policy.inject_usage:
+            self.policy.inject_usage = False
+            self.reactor.call_later(INJECTION_RESTS_S, self._inject_again)
+
+    def _inject_again(self) -> None:
+        self.policy.inject_usage = True
+
     def next_stream(self) -> int:
         self._last_stream += 1
         return self._last_stream
@@ -284,6 +303,8 @@ class Relay:
             lag_sum=self.tap.lag.sum,
             retries=self.retries,
             upstream_connect_failures=self.dialer.failures,
+            usage_refused=self.usage_refused,
+            usage_rests=self.settings.inject_usage and not self.policy.inject_usage,
         )
         self.tap.tell(now, 0, Kind.STATS, stats)
 

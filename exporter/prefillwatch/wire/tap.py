@@ -111,6 +111,8 @@ class RelayStats(msgspec.Struct, frozen=True, array_like=True):
     lag_sum: float  # seconds
     retries: int = 0
     upstream_connect_failures: int = 0
+    usage_refused: int = 0  # requests that upstream took only without the usage that we had asked for
+    usage_rests: bool = False  # it is not asked for at the moment
 
 
 Payload = Hello | RequestHead | ResponseHead | End | RelayStats

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from prefillwatch.wire.tap import End, Kind, RequestHead, ResponseHead
 
@@ -32,6 +32,10 @@ class Connect(NamedTuple):
     fresh: bool
     inject: bool
     again: bool = False
+
+
+class RestInjection(NamedTuple):
+    """Upstream refused what we had added to a request, and took it as the client had sent it."""
 
 
 class Begin(NamedTuple):
@@ -69,6 +73,5 @@ class Over(NamedTuple):
     words: bytes = b""
 
 
-Command: TypeAlias = ToClient | Tell | Connect | Begin | Leave | Over
+Command: TypeAlias = ToClient | Tell | Connect | RestInjection | Begin | Leave | Over
 Commands: TypeAlias = list[Command]
-NOTHING: Final[Commands] = []

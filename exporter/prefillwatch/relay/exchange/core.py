@@ -6,6 +6,7 @@ an exchange carries them out in order and reports what comes of it as the next e
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,7 @@ from prefillwatch.relay.exchange.commands import (
     Farewell,
     Leave,
     Over,
+    RestInjection,
     Tell,
     ToClient,
 )
@@ -44,13 +46,24 @@ OBSERVED_BYTES: Final = 8 * 2**20
 _REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
 #: Interim heads that one call takes; each is sent on by itself.
 _MOST_INTERIM: Final = 16
-_REFUSED_ADDITION: Final = (400, 422)
+_REFUSALS: Final = (400, 422)
+
+
+class Addition(enum.Enum):
+    """What we have added to a request."""
+
+    NOTHING = enum.auto()
+    USAGE = enum.auto()  # it asks for usage
+    REFUSED = enum.auto()  # nothing any more: upstream did not like it
 
 
 @dataclass(slots=True)
 class Policy:
-    """What holds for all exchanges of a relay. ``draining``: no client's connection is kept any more. ``wall_clock``
-    gives Unix seconds, for the dates of our own answers."""
+    """What holds for all exchanges of a relay.
+
+    ``inject_usage``: requests are made to ask for usage. ``draining``: no client's connection is kept any more.
+    ``wall_clock`` gives Unix seconds, for the dates of our own answers.
+    """
 
     inject_usage: bool = False
     draining: bool = False
@@ -61,7 +74,7 @@ class ExchangeCore:
     """See the module. ``received_ns`` is when the request was complete, ``answer`` the answer once its head is."""
 
     __slots__ = (
-        "_has_heads", "_head", "_head_searched", "_injected", "_observed", "_policy", "_repeatable", "_tapped_body",
+        "_addition", "_has_heads", "_head", "_head_searched", "_observed", "_policy", "_repeatable", "_tapped_body",
         "_told_request", "_told_response", "answer", "received_ns", "request", "state",
     )  # fmt: skip
 
@@ -74,7 +87,7 @@ class ExchangeCore:
         self._policy = policy
         self._observed = generating
         self._repeatable = generating or request.method in _REPEATABLE
-        self._injected = False
+        self._addition = Addition.NOTHING
         self._tapped_body = 0
         self._told_request = RequestHead("", "")
         self._told_response: ResponseHead | None = None
@@ -126,7 +139,10 @@ class ExchangeCore:
     def connected(self, *, injected: bool) -> Commands:
         """There is a connection, and sending begins. ``injected``: usage is asked for."""
         self._fire(Event.CONNECTED)
-        self._injected = injected
+        if injected:
+            self._addition = Addition.USAGE
+        elif self._addition is Addition.USAGE:
+            self._addition = Addition.NOTHING
         return []
 
     def unreachable(self, reason: str, now: int) -> Commands:
@@ -193,11 +209,14 @@ class ExchangeCore:
             out.append(ToClient(interim_head(response)))
 
     def _take_response(self, response: Response, rest: bytes, now: int, out: Commands) -> None:
-        if self._injected and response.status in _REFUSED_ADDITION:  # upstream does not like what we added
+        if self._addition is Addition.USAGE and response.status in _REFUSALS:  # for what we added, maybe
             self._fire(Event.REPEAT)
+            self._addition = Addition.REFUSED
             out += (Leave(abort=True), Connect(fresh=True, inject=False))
             return
-        stripper = injection.new_stripper() if self._injected else None
+        if self._addition is Addition.REFUSED and response.status < 400:
+            out.append(RestInjection())
+        stripper = injection.new_stripper() if self._addition is Addition.USAGE else None
         keep = not self._policy.draining
         answer = Answer(self.request, response, observed=self._observed, keep=keep, stripper=stripper)
         passed = answer.feed(rest)  # if that is malformed the client can still be told, since nothing has left
@@ -252,7 +271,7 @@ class ExchangeCore:
         answer = self.answer
         if self.state is State.WAITING and may_repeat and self._repeatable:
             self._fire(Event.REPEAT)
-            return [Leave(), Connect(fresh=True, inject=self._injected, again=True)]
+            return [Leave(), Connect(fresh=True, inject=self._addition is Addition.USAGE, again=True)]
         if answer is not None and clean and answer.until_close:
             self._fire(Event.ANSWER_END)
             outgoing = answer.finish()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import select
 from typing import TYPE_CHECKING, Any, Final
 
-from prefillwatch.relay.exchange.commands import Begin, Commands, Connect, Leave, Over, Tell, ToClient
+from prefillwatch.relay.exchange.commands import Begin, Commands, Connect, Leave, Over, RestInjection, Tell, ToClient
 from prefillwatch.relay.exchange.core import ExchangeCore
 from prefillwatch.relay.exchange.state import AWAITING_UPSTREAM, HELD_UP, PASSING, READING, State
 from prefillwatch.relay.framing import whole_chunk_prefixes
@@ -322,6 +322,9 @@ class Exchange:
         else:
             self._connected(connection)
 
+    def _rest_injection(self, _command: RestInjection) -> None:
+        self.relay.rest_injection()
+
     def _begin_answer(self, command: Begin) -> None:
         """A stream may last for long; what only its beginning needed does not have to."""
         sending = self._sending
@@ -367,6 +370,7 @@ class Exchange:
 _CARRY_OUT: Final[dict[type, Any]] = {
     Tell: Exchange._tell,
     Connect: Exchange._connect,
+    RestInjection: Exchange._rest_injection,
     Begin: Exchange._begin_answer,
     Leave: Exchange._leave,
     Over: Exchange._end,

@@ -69,6 +69,11 @@ SMUGGLING = {
     "a fragment, which one server cuts off": (400, b"POST /v1/completions#x HTTP/1.1\r\nHost: a\r\n\r\n"),
     "bytes that are no ASCII in the target": (400, b"GET /caf\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n"),
     "asterisk without OPTIONS": (400, b"GET * HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "control byte hidden in the path": (400, b"GET /a%0d%0aX:y HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "backslash in the target": (400, b"GET /a\\b HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "a tab before the length": (400, H + b"Content-Length:\t5\r\n\r\nabcde"),
+    "a blank behind the length": (400, H + b"Content-Length: 5 \r\n\r\nabcde"),
+    "length with an underscore": (400, H + b"Content_Length: 5\r\n\r\nabcde"),
     "octal length": (400, H + b"Content-Length: 010\r\n\r\nabcdefgh"),
     "two expectations": (417, H + b"Expect: 100-continue\r\nExpect: x\r\nContent-Length: 1\r\n\r\n"),
     "nameless extension": (400, H + b"Transfer-Encoding: chunked\r\n\r\n5;\r\nabcde\r\n0\r\n\r\n"),
@@ -359,11 +364,26 @@ def test_dates_are_those_of_the_standard_library(unix_s: float) -> None:
     assert http_date(unix_s) == formatdate(unix_s, usegmt=True)
 
 
-def test_any_number_of_empty_lines_before_a_request_is_one_step(
-    relay: RunningRelay, upstream: ScriptedUpstream
+@pytest.mark.parametrize("pieces", [(b"\r\n" + get(),), (b"\r\n", get()), (b"\r", b"\n" + get())])
+def test_an_empty_line_before_a_request_is_forgiven(
+    relay: RunningRelay, upstream: ScriptedUpstream, pieces: tuple[bytes, ...]
 ) -> None:
-    relay.connect().send(b"\r\n" * 100_000 + get())
+    client = relay.connect()
+    for piece in pieces:
+        client.send(piece)
+        relay.call(lambda: None)
     assert upstream.accept().head() == get()
+
+
+@pytest.mark.parametrize("pieces", [(b"\r\n\r\n" + get(),), (b"\r\n", b"\r\n", get()), (b"\r\n\r", b"\n" + get())])
+def test_two_empty_lines_are_not(relay: RunningRelay, upstream: ScriptedUpstream, pieces: tuple[bytes, ...]) -> None:
+    client = relay.connect()
+    client.send(pieces[0])
+    for piece in pieces[1:]:
+        relay.call(lambda: None)
+        client.send(piece)
+    assert refusal(client)[0] == 400
+    assert upstream.nobody_came(0.05)
 
 
 def test_a_body_of_many_small_chunks_arrives_whole(relay: RunningRelay, upstream: ScriptedUpstream) -> None:

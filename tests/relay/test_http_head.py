@@ -74,6 +74,7 @@ def test_any_bytes_are_read_or_refused(noise: bytes) -> None:
         (b"GET", b"/a?u=http://x/y", "/a"),
         (b"GET", b"/%E5%A5%BD", "/%E5%A5%BD"),
         (b"GET", b"//a//b", "//a//b"),
+        (b"GET", b"/a%20b?c=%0A", "/a%20b"),
     ],
 )
 def test_the_path_is_without_query_and_authority(method: bytes, target: bytes, path: str) -> None:
@@ -155,6 +156,10 @@ def test_what_is_no_host_is_refused(host: bytes) -> None:
         b"GET /caf\xc3\xa9 HTTP/1.1",
         b"GET /\xc0\xaf HTTP/1.1",
         b"GET /a#b HTTP/1.1",
+        b"GET /a\\b HTTP/1.1",
+        b"GET /a%00 HTTP/1.1",
+        b"GET /a%0D%0a HTTP/1.1",
+        b"GET /a%7f?b HTTP/1.1",
     ],
 )
 def test_what_is_no_target_is_refused(line: bytes) -> None:

@@ -16,7 +16,6 @@ from prefillwatch.relay.http_head import (
     MAX_REQUEST_HEAD,
     HeadError,
     Request,
-    end_of_empty_lines,
     end_of_head,
     parse_request,
 )
@@ -156,8 +155,6 @@ class ClientConnection:
 
     def _take_head(self, now: int) -> None:
         buffer = self._buffer
-        if buffer.startswith(b"\r\n"):  # RFC 9112 asks to forgive an empty line before a request
-            del buffer[: end_of_empty_lines(buffer)]
         try:
             end = end_of_head(buffer, self._searched)
             if end < 0 and len(buffer) <= MAX_REQUEST_HEAD:
@@ -248,10 +245,15 @@ class ClientConnection:
         if data is not None:
             self._buffer += data
 
+    @property
+    def _is_empty(self) -> bool:
+        """Whether nothing of a request came, or no more than an empty line."""
+        return not self._buffer.strip(b"\r\n")
+
     def late(self) -> None:
         """The time for receiving a request, or for the TLS handshake, is over."""
         if self.exchange is None:
-            if not self._buffer:  # nothing came, or an empty line
+            if self._is_empty:
                 self.abort()
                 return
             self._open_exchange(_unreadable(self._buffer))
@@ -351,7 +353,7 @@ class ClientConnection:
         """Close if nothing is being received or answered; what has just arrived still counts."""
         if self.state in (ClientState.IDLE, ClientState.HEAD):
             self._read_on()
-        if self.state in RESTING and not self._buffer:
+        if self.state in RESTING and self._is_empty:
             self.close_gently()
 
     def close_gently(self) -> None:
@@ -454,4 +456,6 @@ def _refusal(request: Request) -> tuple[int, str, str] | None:
 
 def _unreadable(head: bytearray) -> Request:
     """Stands for a request whose head was not understood, but for a HEAD: that is answered without a body."""
-    return Request(method=b"HEAD" if head.startswith(b"HEAD ") else b"", target=b"", minor=1, headers=[])
+    return Request(
+        method=b"HEAD" if head.startswith((b"HEAD ", b"\r\nHEAD ")) else b"", target=b"", minor=1, headers=[]
+    )

@@ -19,19 +19,22 @@ _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _VALUE: Final = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
 # Nothing here may have two neighbours that both take blanks: a line that does not match would then cost its square.
 _HEADER: Final = re.compile(rb"(%b):(%b)" % (_TOKEN, _VALUE))
-# A fragment is no part of a target: some servers cut it off, others do not.
-_REQUEST_LINE: Final = re.compile(rb"(%b) ([\x21\x22\x24-\x7e]+) HTTP/([0-9])\.([0-9])" % _TOKEN)
+# No target has a fragment or a backslash: some servers cut the one off and make a slash of the other.
+_REQUEST_LINE: Final = re.compile(rb"(%b) ([\x21\x22\x24-\x5b\x5d-\x7e]+) HTTP/([0-9])\.([0-9])" % _TOKEN)
+#: Control bytes in a path that is decoded before it is looked at: an end of it for some, a new header line for others.
+_HIDDEN_CONTROL: Final = re.compile(rb"%(?:[01][0-9A-Fa-f]|7[Ff])")
 _ABSOLUTE: Final = re.compile(rb"(https?)://([^/?]*)([/?].*)?", re.IGNORECASE)
 # RFC 3986 allows commas in names, too; here one is what is left of two Host headers that somebody joined.
 _AUTHORITY: Final = re.compile(
     rb"(?:(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})+|\[[0-9A-Za-z.:_~%-]+\])(?::[0-9]{0,5})?"
 )
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (%b))?" % _VALUE)
-_EMPTY_LINES: Final = re.compile(rb"(?:\r\n)*")
 _CR: Final = ord("\r")
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _DEFAULT_PORT: Final = {b"http": b":80", b"https": b":443"}
 _FRAMING_FIELDS: Final = frozenset((b"content-length", b"transfer-encoding", b"host"))
+#: Servers that hand headers on as variables make the same of ``-`` and ``_``.
+_MISTAKABLE: Final = frozenset((b"content_length", b"transfer_encoding"))
 _NO_BODY: Final = frozenset((204, 304))
 
 
@@ -87,13 +90,6 @@ class Response(Message):
     doubtful: bool = False
 
 
-def end_of_empty_lines(buffer: bytearray) -> int:
-    """Where the first line that is not empty begins."""
-    match = _EMPTY_LINES.match(buffer)
-    assert match is not None
-    return match.end()
-
-
 def end_of_head(buffer: bytearray, searched: int) -> int:
     """Where the head in ``buffer`` ends (behind its empty line), or -1. The first ``searched`` bytes held no end.
 
@@ -115,7 +111,7 @@ def _has_bare_line_end(buffer: bytearray, searched: int, end: int) -> bool:
 
 def parse_request(head: bytes) -> Request:
     """Read a request head (with its empty line). Raises HeadError."""
-    first, headers = _split(head, 431)
+    first, headers = _split(head.removeprefix(b"\r\n"), 431)  # RFC 9112 asks to forgive an empty line before it
     match = _REQUEST_LINE.fullmatch(first)
     if match is None:
         raise HeadError(400, "request_line", "The request line is not one of HTTP/1.1.")
@@ -123,6 +119,8 @@ def parse_request(head: bytes) -> Request:
     if major != b"1" or minor not in b"01":
         raise HeadError(505, "version", "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
     target, authority = _read_target(method, target)
+    if _HIDDEN_CONTROL.search(target.partition(b"?")[0]):
+        raise HeadError(400, "target", "The request target hides a control byte.")
     request = Request(method=method, target=target, authority=authority, minor=int(minor), headers=headers)
     _read_request_headers(request)
     return request
@@ -209,8 +207,11 @@ def _read_request_headers(request: Request) -> None:
         raise HeadError(400, "framing", "Content-Length and Transfer-Encoding contradict each other.")
     if request.chunked and request.minor == 0:
         raise HeadError(400, "framing", "HTTP/1.0 has no Transfer-Encoding.")
-    if any(header.name == b"content-length" and _has_leading_zero(header.value) for header in request.headers):
-        raise HeadError(400, "framing", "Content-Length begins with a zero.")
+    for line, name, value in request.headers:
+        if name == b"content-length" and not _is_plain_length(line, value):
+            raise HeadError(400, "framing", "Content-Length is not written plainly.")
+        if name in _MISTAKABLE:
+            raise HeadError(400, "framing", "A header can be mistaken for one of the framing.")
     _check_host(request)
     expected = {header.value.lower() for header in request.headers if header.name == b"expect"} - {b""}
     if expected - {b"100-continue"}:
@@ -218,8 +219,9 @@ def _read_request_headers(request: Request) -> None:
     request.expect_continue = bool(expected) and request.minor == 1
 
 
-def _has_leading_zero(number: bytes) -> bool:
-    return len(number) > 1 and number.startswith(b"0")
+def _is_plain_length(line: bytes, number: bytes) -> bool:
+    """No zero in front, no more than a blank before it and nothing behind: nobody reads anything else into it."""
+    return (number == b"0" or not number.startswith(b"0")) and line.partition(b":")[2].removeprefix(b" ") == number
 
 
 def _read_framing(message: Message, status: int) -> None:

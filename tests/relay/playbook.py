@@ -127,11 +127,11 @@ def upstream(data: bytes) -> Happening:
 
 
 def upstream_closes(*, may_repeat: bool = False) -> Happening:
-    return lambda core, now: core.upstream_gone(now, clean=True, may_repeat=may_repeat)
+    return lambda core, now: core.upstream_gone(now, clean=True, may_repeat=may_repeat, unread=False)
 
 
 def upstream_resets(*, may_repeat: bool = False) -> Happening:
-    return lambda core, now: core.upstream_gone(now, clean=False, may_repeat=may_repeat)
+    return lambda core, now: core.upstream_gone(now, clean=False, may_repeat=may_repeat, unread=True)
 
 
 def silence() -> Happening:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,8 +109,8 @@ def test_a_kept_connection_that_closes_or_speaks_is_dropped(relay: RunningRelay,
 REPEATABLE = [
     get("/x"),
     post(),
-    post("/v1/responses"),
-    post("/prefix/v1/messages"),
+    post("/v1/messages"),
+    post("/prefix/v1/chat/completions?a=b"),
     b"PUT / HTTP/1.1\r\nHost: a\r\n\r\n",
 ]
 
@@ -145,10 +148,10 @@ def test_a_request_is_repeated_only_once(relay: RunningRelay, upstream: Scripted
     client, server = warm(relay, upstream)
     client.send(post())
     server.head()
-    server.close()
+    server.reset()
     again = upstream.accept()
     again.head()
-    again.close()
+    again.reset()
     assert client.head().startswith(b"HTTP/1.1 502 ")
     assert upstream.nobody_came(0.05)
     end = relay.tap.end(2)
@@ -198,17 +201,125 @@ def test_a_request_that_ran_for_a_while_is_not_repeated(relay: RunningRelay, ups
     assert upstream.nobody_came(0.05)
 
 
-@pytest.mark.parametrize("method", [b"POST", b"PATCH", b"BREW"])
+NEVER_REPEATED = [
+    *(
+        method + b" /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx"
+        for method in (b"POST", b"PATCH", b"BREW")
+    ),
+    post("/v1/responses", b'{"store":true,"background":true}'),
+    post("/v1/threads/t/messages"),
+    post("/completions"),
+]
+
+
+@pytest.mark.parametrize("request_bytes", NEVER_REPEATED)
 def test_what_must_not_be_repeated_never_goes_to_a_kept_connection(
-    relay: RunningRelay, upstream: ScriptedUpstream, method: bytes
+    relay: RunningRelay, upstream: ScriptedUpstream, request_bytes: bytes
 ) -> None:
     client, kept = warm(relay, upstream)
-    client.send(method + b" /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+    client.send(request_bytes)
     server = upstream.accept()
     server.head()
     server.close()
     assert client.head().startswith(b"HTTP/1.1 502 ")
     assert kept.is_silent()
+
+
+def test_a_prompt_that_was_read_before_the_connection_ended_is_not_sent_again(
+    relay: RunningRelay, upstream: ScriptedUpstream
+) -> None:
+    client, server = warm(relay, upstream)
+    client.send(post())
+    server.head()
+    server.exactly(15)
+    server.close()
+    assert client.head().startswith(b"HTTP/1.1 502 ")
+    assert upstream.nobody_came(0.05)
+    assert relay.relay.retries == 0
+
+
+def test_what_is_idempotent_is_sent_again_even_then(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    client, server = warm(relay, upstream)
+    client.send(get("/x"))
+    server.head()
+    server.close()
+    again = upstream.accept()
+    again.head()
+    again.send(OK)
+    assert client.until(b"ok") == OK
+
+
+def closed_while_taken(relay: RunningRelay, server: Peer) -> None:
+    """Have the server close the kept connection when the relay has just found it open."""
+    pool = relay.relay.pool
+    original = pool.take
+
+    def take() -> Any:
+        connection = original()
+        server.close()
+        return connection
+
+    pool.take = take  # type: ignore[method-assign]
+
+
+def test_a_prompt_that_crosses_the_end_of_a_kept_connection_is_sent_again(
+    relay: RunningRelay, upstream: ScriptedUpstream
+) -> None:
+    client, server = warm(relay, upstream)
+    closed_while_taken(relay, server)
+    client.send(post())
+    again = upstream.accept()
+    again.head()
+    again.send(OK)
+    assert client.until(b"ok") == OK
+    assert relay.relay.retries == 1
+
+
+@pytest.mark.parametrize("size", [10, 4 * 2**20])
+def test_a_prompt_that_waited_unread_when_its_connection_was_closed_is_sent_again(
+    relay: RunningRelay, upstream: ScriptedUpstream, size: int
+) -> None:
+    client, server = warm(relay, upstream)
+    client.send(post(body=b"x" * size))
+    assert server.socket.recv(1, socket.MSG_PEEK)  # it has arrived; the server's timer fires before it is looked at
+    server.close()
+    again = upstream.accept()
+    again.head()
+    assert again.exactly(size) == b"x" * size
+    again.send(OK)
+    assert client.until(b"ok") == OK
+
+
+def test_the_same_over_unix_sockets(start: Callable[..., RunningRelay], tmp_path: Path) -> None:
+    with closing(ScriptedUpstream.on_unix(str(tmp_path / "upstream"))) as upstream:
+        relay = start(upstream.url)
+        client, server = warm(relay, upstream)
+        client.send(post())
+        assert server.socket.recv(1, socket.MSG_PEEK)
+        server.close()
+        again = upstream.accept()
+        again.head()
+        again.send(OK)
+        assert client.until(b"ok") == OK
+
+        client.send(post())
+        again.head()
+        again.exactly(15)
+        again.close()  # this time it was read
+        assert client.head().startswith(b"HTTP/1.1 502 ")
+        assert upstream.nobody_came(0.05)
+
+
+def test_the_end_of_a_kept_unix_socket_is_crossed_too(start: Callable[..., RunningRelay], tmp_path: Path) -> None:
+    with closing(ScriptedUpstream.on_unix(str(tmp_path / "upstream"))) as upstream:
+        relay = start(upstream.url)
+        client, server = warm(relay, upstream)
+        closed_while_taken(relay, server)
+        client.send(post())
+        again = upstream.accept()
+        again.head()
+        again.send(OK)
+        assert client.until(b"ok") == OK
 
 
 def test_upstream_that_is_down_is_a_502_in_openai_form(start: Callable[..., RunningRelay]) -> None:

@@ -29,7 +29,12 @@ def prepare(opened: socket.socket) -> None:
 
 
 def unacknowledged(opened: socket.socket) -> int:
-    """Bytes that were sent and have not arrived on the other machine yet, as far as the kernel can tell."""
+    """Bytes that were sent and have not arrived on the other machine yet, as far as the kernel can tell (of a Unix
+    socket: that were not read yet).
+
+    An end of the other side that was sent after all had arrived acknowledges all. So once it has ended, some are left
+    only if it was closed before they came: nobody there can have read them.
+    """
     try:
         answer = fcntl.ioctl(opened.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
     except OSError:

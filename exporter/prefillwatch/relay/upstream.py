@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prefillwatch.relay.deadlines import Deadlines
 from prefillwatch.relay.reactor import Reactor, monotonic_ns
-from prefillwatch.relay.sockets import acknowledge_late, acknowledges_late
+from prefillwatch.relay.sockets import acknowledge_late, acknowledges_late, unacknowledged
 
 if TYPE_CHECKING:
     from prefillwatch.relay.tls import TlsSocket
@@ -95,6 +95,10 @@ class UpstreamConnection:
         except OSError:
             return False
         return False
+
+    def has_taken_all(self) -> bool:
+        """Whether all that we sent has arrived on the other side, so that it may have been read there."""
+        return self.socket is not None and not unacknowledged(self.socket)
 
     def acknowledge_late(self, now: int) -> None:
         """A stream begins: see `sockets.acknowledge_late`."""

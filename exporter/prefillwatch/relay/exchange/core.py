@@ -37,13 +37,13 @@ from prefillwatch.relay.http_head import (
     end_of_head,
     parse_response,
 )
+from prefillwatch.relay.repeating import Repeat, repeat_of
 from prefillwatch.relay.told import told_request, told_response
 from prefillwatch.wire.routes import GENERATING, endpoint_of
 from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead
 
 #: What the observer gets to see of a request or of a JSON answer.
 OBSERVED_BYTES: Final = 8 * 2**20
-_REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
 #: Interim heads that one call takes; each is sent on by itself.
 _MOST_INTERIM: Final = 16
 _REFUSALS: Final = (400, 422)
@@ -74,7 +74,7 @@ class ExchangeCore:
     """See the module. ``received_ns`` is when the request was complete, ``answer`` the answer once its head is."""
 
     __slots__ = (
-        "_addition", "_has_heads", "_head", "_head_searched", "_observed", "_policy", "_repeatable", "_tapped_body",
+        "_addition", "_has_heads", "_head", "_head_searched", "_observed", "_policy", "_repeat", "_tapped_body",
         "_told_request", "_told_response", "answer", "received_ns", "request", "state",
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ class ExchangeCore:
         self.received_ns = 0
         self._policy = policy
         self._observed = generating
-        self._repeatable = generating or request.method in _REPEATABLE
+        self._repeat = repeat_of(request)
         self._addition = Addition.NOTHING
         self._tapped_body = 0
         self._told_request = RequestHead("", "")
@@ -125,7 +125,7 @@ class ExchangeCore:
         self.received_ns = now
         return [
             Tell(now, Kind.REQUEST_END, size.to_bytes(8, "little")),
-            Connect(fresh=not self._repeatable, inject=self._policy.inject_usage and self._observed),
+            Connect(fresh=self._repeat is Repeat.NEVER, inject=self._policy.inject_usage and self._observed),
         ]
 
     def refuse(self, status: int, reason: str, message: str, now: int) -> Commands:
@@ -266,10 +266,12 @@ class ExchangeCore:
     # Ends
     # -----------------------------------------------------------------------------------------------------------------
 
-    def upstream_gone(self, now: int, *, clean: bool, may_repeat: bool) -> Commands:
-        """Upstream closed the connection, or it broke. ``may_repeat``: it was a kept one that can have been dead."""
+    def upstream_gone(self, now: int, *, clean: bool, may_repeat: bool, unread: bool) -> Commands:
+        """Upstream closed the connection, or it broke. ``may_repeat``: it was a kept one that can have been dead.
+        ``unread``: upstream cannot have read all of the request."""
         answer = self.answer
-        if self.state is State.WAITING and may_repeat and self._repeatable:
+        allowed = self._repeat is Repeat.ALWAYS or (unread and self._repeat is Repeat.UNREAD)
+        if self.state is State.WAITING and may_repeat and allowed:
             self._fire(Event.REPEAT)
             return [Leave(), Connect(fresh=True, inject=self._addition is Addition.USAGE, again=True)]
         if answer is not None and clean and answer.until_close:

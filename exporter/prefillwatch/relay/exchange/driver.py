@@ -237,12 +237,13 @@ class Exchange:
 
     def _read_failed(self, error: OSError) -> None:
         if not isinstance(error, BlockingIOError):
-            self._upstream_ended(clean=False)
+            # A reset is how a kernel answers bytes for a connection that is closed, or was closed with bytes unread.
+            self._upstream_ended(clean=False, unread=isinstance(error, ConnectionResetError | BrokenPipeError))
 
     def _received(self, data: bytes, now: int, *, more: bool) -> None:
         """Bytes of the answer, or their end. ``more``: the kernel may hold more and will not say so again."""
         if not data:
-            self._upstream_ended(clean=True)
+            self._upstream_ended(clean=True, unread=False)
             return
         if more:
             self.relay.reactor.soon(self._read_on)
@@ -255,11 +256,14 @@ class Exchange:
         self._run(self.core.read(data, now))
         self._settle()
 
-    def _upstream_ended(self, *, clean: bool) -> None:
+    def _upstream_ended(self, *, clean: bool, unread: bool) -> None:
         """Upstream closed the connection, or it broke."""
         upstream, sending = self._upstream, self._sending
-        may_repeat = upstream is not None and upstream.reused and sending is not None and sending.may_repeat()
-        self._run(self.core.upstream_gone(monotonic_ns(), clean=clean, may_repeat=may_repeat))
+        may_repeat = False
+        if upstream is not None and sending is not None and upstream.reused:
+            may_repeat = sending.may_repeat()
+            unread |= not sending.sent_ns or not upstream.has_taken_all()
+        self._run(self.core.upstream_gone(monotonic_ns(), clean=clean, may_repeat=may_repeat, unread=unread))
         self._settle()
 
     def _settle(self) -> None:

@@ -94,6 +94,7 @@ class RunningRelay:
         self.port: int = listener.getsockname()[1]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.tap = TapEnd(theirs)
+        options.setdefault("forwarded", "pass")  # most tests look at what goes upstream, byte for byte
         settings = RelaySettings(
             upstream=upstream, listen_fds=(listener.detach(),), tap_fd=ours.detach() if tapped else -1, **options
         )

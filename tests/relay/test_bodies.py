@@ -50,7 +50,7 @@ class Copy:
 
     forgotten = False
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         self.forgotten = True
 
 
@@ -177,12 +177,25 @@ def test_copies_kept_for_a_repetition_go_first(stage: Stage) -> None:
     copies = [Copy() for _ in sent]
     for client, copy in zip(sent, copies, strict=True):
         stage.bodies.keep_as_spare(client.claim, copy)
-    stage.bodies.needed_again(sent[0].claim)  # its connection was dead
+    stage.bodies.need_again(sent[0].claim)  # its connection was dead
     receiving = stage.client(MIB).sends(MIB - 5)
     assert not any(copy.forgotten for copy in copies)
     stage.client(9).sends(9)
     assert [copy.forgotten for copy in copies] == [False, True, False]
     assert receiving.lost is None
+
+
+def test_copies_of_large_bodies_do_not_keep_others_waiting(stage: Stage) -> None:
+    sent = [stage.client().sends(64 * MIB).is_done() for _ in range(3)]
+    copy = Copy()
+    stage.bodies.keep_as_spare(sent[1].claim, copy)
+    assert not copy.forgotten
+    large = stage.client().sends(MIB + 1)
+    assert (copy.forgotten, large.state) == (True, State.LARGE)
+    waits = stage.client().sends(MIB + 1)
+    assert waits.state is State.WAITING
+    stage.bodies.keep_as_spare(sent[2].claim, Copy())
+    assert (waits.state, waits.found) == (State.LARGE, 1)
 
 
 def test_where_all_is_on_its_way_upstream_the_newest_is_refused(stage: Stage) -> None:

@@ -97,6 +97,8 @@ def test_who_can_accept_nobody_says_so(start_process: Callable[..., RelayProcess
     )
     assert line.pulse().accepting
     clients = [relay.connect() for _ in range(60)]
+    for client in clients:
+        client.send(get())  # who waits for an answer, unlike who is idle, does not leave for others
     line.pulse()
     assert not line.pulse().accepting
     for client in clients:

@@ -7,7 +7,6 @@ import signal
 import sys
 from typing import Final
 
-from prefillwatch.relay.reactor import raise_descriptor_limit
 from prefillwatch.relay.relay import Relay
 from prefillwatch.relay.settings import decode_settings
 
@@ -22,7 +21,6 @@ def main() -> int:
     except (OSError, ValueError) as error:
         sys.stderr.write(f"prefillwatch relay: cannot start: {error}\n")
         return 1
-    raise_descriptor_limit()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     relay.reactor.on_signal(signal.SIGTERM, relay.drain)
     relay.reactor.on_signal(signal.SIGUSR2, relay.announce)

@@ -13,6 +13,13 @@ REQUEST_TIMEOUT: Final = "request_timeout"
 UPGRADE: Final = "upgrade"
 CONNECT_METHOD: Final = "connect_method"
 HEAD_TOO_LARGE: Final = "head_too_large"
+BODIES_FULL: Final = "bodies_full"
+UPLOAD_TOO_SLOW: Final = "upload_too_slow"
+NO_DESCRIPTORS: Final = "no_descriptors"
+CLIENTS_FULL: Final = "clients_full"
+LOOP: Final = "loop"
+#: Of clients that we left.
+WRITE_TIMEOUT: Final = "write_timeout"
 
 _PHRASES: Final = {
     400: "Bad Request",
@@ -22,9 +29,13 @@ _PHRASES: Final = {
     431: "Request Header Fields Too Large",
     501: "Not Implemented",
     502: "Bad Gateway",
+    503: "Service Unavailable",
     504: "Gateway Timeout",
     505: "HTTP Version Not Supported",
+    508: "Loop Detected",
 }
+#: What is short here is so for a moment.
+_RETRY_AFTER_S: Final = 1
 
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -42,11 +53,12 @@ def error_answer(status: int, message: str, code: str, unix_s: float, *, head_on
     kind = "invalid_request_error" if status < 500 else "upstream_error" if status in (502, 504) else "server_error"
     error = {"message": message, "type": kind, "param": None, "code": code}
     body = msgspec.json.encode({"error": error})
+    retry = f"Retry-After: {_RETRY_AFTER_S}\r\n" if status == 503 else ""
     head = (
         f"HTTP/1.1 {status} {_PHRASES[status]}\r\n"
         "Content-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n"
         f"Date: {http_date(unix_s)}\r\n"
-        "Connection: close\r\n\r\n"
+        f"{retry}Connection: close\r\n\r\n"
     ).encode()
     return head if head_only else head + body

@@ -71,7 +71,7 @@ class Holder(Protocol):
     """Whose bytes are held."""
 
     def room_found(self) -> None:
-        """There is room now for all of the body: go on reading."""
+        """There is room now for all of the body: go on reading. It may be found before anybody waited."""
 
     def room_lost(self, loss: Loss) -> None:
         """Refuse the request; its claim is gone already."""
@@ -80,7 +80,7 @@ class Holder(Protocol):
 class Spare(Protocol):
     """A copy of what was sent already, in case it has to be sent again."""
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         """Let go of it; its claim is gone already."""
 
 
@@ -127,7 +127,8 @@ class Bodies:
         self._unfinished: dict[Claim, None] = {}  # small ones and those that wait
         self._waiting: dict[Claim, None] = {}
         self._large: dict[Claim, None] = {}  # those that are being received
-        self._spares: dict[Claim, Spare] = {}
+        self._small_spares: dict[Claim, Spare] = {}
+        self._large_spares: dict[Claim, Spare] = {}
 
     @property
     def held(self) -> int:
@@ -161,11 +162,9 @@ class Bodies:
         self.small += size
         if claim.size > SMALL_BODY and claim.state is State.SMALL:
             claim.want = max(whole, claim.size)
-            if self._waiting or self.large + claim.want > self.shares.large:
-                claim.state, claim.since_ns = State.WAITING, self._clock()
-                self._waiting[claim] = None
-            else:
-                self._move(claim)
+            claim.state, claim.since_ns = State.WAITING, self._clock()
+            self._waiting[claim] = None
+            self._hand_out()
         if self.small > self.shares.small:
             self._make_room()
 
@@ -185,11 +184,13 @@ class Bodies:
     def keep_as_spare(self, claim: Claim, spare: Spare) -> None:
         """The bytes are needed no more, unless the request has to be sent again."""
         if claim.state is State.COMPLETE:
-            self._spares[claim] = spare
+            (self._large_spares if claim.in_large else self._small_spares)[claim] = spare
+            self._hand_out()
 
-    def needed_again(self, claim: Claim) -> None:
+    def need_again(self, claim: Claim) -> None:
         """The request is being sent again."""
-        self._spares.pop(claim, None)
+        self._small_spares.pop(claim, None)
+        self._large_spares.pop(claim, None)
 
     def release(self, claim: Claim) -> None:
         """The bytes are let go; calling twice does no harm."""
@@ -198,7 +199,7 @@ class Bodies:
         self._unfinished.pop(claim, None)
         self._waiting.pop(claim, None)
         self._large.pop(claim, None)
-        self._spares.pop(claim, None)
+        self.need_again(claim)
         claim.holder, claim.state = None, State.GONE
         if claim.in_large:
             self.large -= claim.counted
@@ -237,27 +238,33 @@ class Bodies:
         self._large[claim] = None
 
     def _hand_out(self) -> None:
-        """Some room among the large ones has become free. In order, so that the largest do not wait for ever."""
+        """There may be room among the large ones. In order, so that the largest do not wait for ever."""
         while self._waiting:
             claim = next(iter(self._waiting))
-            if self.large + claim.want > self.shares.large:
+            if self.large + claim.want <= self.shares.large:
+                del self._waiting[claim]
+                self._move(claim)
+                if claim.holder is not None:
+                    claim.holder.room_found()
+            elif self._large_spares:
+                self._drop_spare(self._large_spares)  # which comes back here
+            else:
                 return
-            del self._waiting[claim]
-            self._move(claim)
-            if claim.holder is not None:
-                claim.holder.room_found()
 
     def _make_room(self) -> None:
         """The small share is full."""
         while self.small > self.shares.small:
-            if self._spares:
-                claim, spare = next(iter(self._spares.items()))
-                self.release(claim)
-                spare.forget()
+            if self._small_spares:
+                self._drop_spare(self._small_spares)
             elif self._unfinished:
                 self._lose(next(iter(self._unfinished)), Loss.FULL)
             else:
                 return
+
+    def _drop_spare(self, spares: dict[Claim, Spare]) -> None:
+        claim, spare = next(iter(spares.items()))
+        self.release(claim)
+        spare.drop()
 
     def _lose(self, claim: Claim, loss: Loss) -> None:
         holder = claim.holder

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from prefillwatch.relay import answers
-from prefillwatch.relay.client_state import ANSWERED, NEXT, RESTING, ClientState, ClientStateError
+from prefillwatch.relay.bodies import Claim, Loss
+from prefillwatch.relay.bodies import State as Room
+from prefillwatch.relay.client_state import NEXT, RESTING, UNREAD, ClientState, ClientStateError
 from prefillwatch.relay.exchange.commands import Farewell
 from prefillwatch.relay.framing import FramingError
 from prefillwatch.relay.http_head import (
@@ -44,12 +46,14 @@ class ClientConnection:
     """Receives requests and holds what the client's socket did not take yet (at most about one read)."""
 
     __slots__ = (
-        "_body", "_buffer", "_end_announced", "_first_ns", "_lingered", "_searched",
-        "exchange", "fd", "is_tls", "recv", "relay", "send", "socket", "state", "tls", "unsent",
+        "_body", "_buffer", "_claim", "_early", "_end_announced", "_first_ns", "_lingered", "_searched", "_untaken",
+        "exchange", "fd", "is_tls", "peer", "recv", "relay", "send", "socket", "state", "tls", "unsent",
     )  # fmt: skip
 
-    def __init__(self, relay: ClientServices, opened: socket.socket, tls: TlsSocket | None) -> None:
+    def __init__(self, relay: ClientServices, opened: socket.socket, tls: TlsSocket | None, peer: bytes = b"") -> None:
+        """``peer`` is the client's address, as X-Forwarded-For gives it."""
         self.relay = relay
+        self.peer = peer
         self.tls = tls
         self.socket: socket.socket | None = tls.socket if tls else opened
         self.fd = self.socket.fileno()
@@ -64,6 +68,9 @@ class ClientConnection:
         self._searched = 0
         self._first_ns = 0  # when the first byte of the request was read
         self._body: RequestBody | None = None
+        self._claim: Claim | None = None  # for the bytes of the request that is being received
+        self._untaken = 0  # bytes that its kernel had not taken when it last took some
+        self._early = 0  # bytes that are counted as having come early
         self._end_announced = False  # the client's; it will not be again, so reading goes on up to it
         self._lingered = 0
         self._deadlines(self.state).add(self)  # type: ignore[union-attr]
@@ -99,7 +106,7 @@ class ClientConnection:
             self._flush()
         if events & ENDED:
             self._end_announced = True
-        if self._end_announced and self.state in ANSWERED:
+        if self._end_announced and self.state in UNREAD:
             self.gone()
         elif events & (select.EPOLLIN | ENDED):
             self._read_on()
@@ -159,6 +166,7 @@ class ClientConnection:
             end = end_of_head(buffer, self._searched)
             if end < 0 and len(buffer) <= MAX_REQUEST_HEAD:
                 self._searched = len(buffer)
+                self._grow(len(buffer) - (self._claim.size if self._claim is not None else 0), MAX_REQUEST_HEAD)
                 return
             if not 0 <= end <= MAX_REQUEST_HEAD:
                 raise HeadError(431, answers.HEAD_TOO_LARGE, f"A request head has at most {MAX_REQUEST_HEAD} bytes.")
@@ -170,12 +178,13 @@ class ClientConnection:
         rest = bytes(memoryview(buffer)[end:])
         buffer.clear()
         self._searched = 0
+        self._release()
         self._accept(request, rest, now)
 
     def _accept(self, request: Request, rest: bytes, now: int) -> None:
         exchange = self._open_exchange(request)
         self._go(ClientState.BODY)
-        refusal = _refusal(request)
+        refusal = _LOOP if self.relay.was_here(request) else _refusal(request)
         if refusal is not None:
             self.refuse(*refusal)
             return
@@ -226,24 +235,73 @@ class ClientConnection:
         except (FramingError, HeadError):
             self.refuse(400, "framing", "The chunked body is malformed.")
             return
+        if payload and not self._grow(len(payload), body.most):
+            return
         exchange.tap_body(payload, now)
         if body.done:
-            self._buffer += data[end:]
-            self._body = None
+            self._come_early(data[end:])
+            claim, self._claim, self._body = self._claim, None, None
+            if claim is not None:
+                self.relay.bodies.complete(claim)
             self._go(ClientState.ANSWERING)
-            exchange.begin(body, now)
+            exchange.begin(body, now, claim)
+            return
+        self._buffer += data[end:]
+        if self._claim is not None and self._claim.state is Room.WAITING:
+            self._go(ClientState.WAITING)
         elif end < len(data):
-            self._buffer += data[end:]
             self.relay.reactor.soon(self._read_on)
 
     def _read_early(self) -> None:
         """While an answer is under way: further requests, or the client's end."""
-        if len(self._buffer) >= _MAX_PIPELINED:
+        bodies = self.relay.bodies
+        if len(self._buffer) >= _MAX_PIPELINED or bodies.early >= bodies.shares.early:
             self._go(ClientState.FULL)
             return
         data = self._receive()
         if data is not None:
-            self._buffer += data
+            self._come_early(data)
+
+    def _come_early(self, data: bytes) -> None:
+        self._buffer += data
+        self._early += len(data)
+        self.relay.bodies.early += len(data)
+
+    def _forget_early(self) -> None:
+        """What came early is a request like others now, or gone."""
+        self.relay.bodies.early -= self._early
+        self._early = 0
+
+    # Room for it
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _grow(self, size: int, most: int) -> bool:
+        """So many bytes of the request are held more, of ``most`` that there can be. False: it was refused for it."""
+        claim = self._claim
+        if claim is None:
+            claim = self._claim = self.relay.bodies.claim(self)
+        self.relay.bodies.grow(claim, size, most)
+        return claim.state is not Room.GONE
+
+    def _release(self) -> None:
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            self.relay.bodies.release(claim)
+
+    def room_found(self) -> None:
+        """There is room for the whole body."""
+        if self.state is ClientState.WAITING:
+            self._go(ClientState.BODY)
+            self.relay.reactor.soon(self._read_on)
+
+    def room_lost(self, loss: Loss) -> None:
+        """The request has to go."""
+        if self.exchange is None:
+            self._open_exchange(_unreadable(self._buffer))
+        if loss is Loss.SLOW:
+            self.refuse(408, answers.UPLOAD_TOO_SLOW, "The request body came too slowly while others waited for room.")
+        else:
+            self.refuse(503, answers.BODIES_FULL, "There is no room for this request body now; try again later.")
 
     @property
     def _is_empty(self) -> bool:
@@ -278,7 +336,8 @@ class ClientConnection:
     def write(self, data: bytes) -> bool:
         """Send, and hold what the socket does not take: `unsent` tells. False: the client has left."""
         if self.unsent is not None:
-            self.unsent = memoryview(bytes(self.unsent) + data)
+            self.unsent = unsent = memoryview(bytes(self.unsent) + data)
+            self.relay.unsent.grows(self, len(unsent))
             return True
         try:
             sent = self.send(data)
@@ -292,7 +351,14 @@ class ClientConnection:
 
     def hold(self, data: bytes, sent: int) -> None:
         """The socket took only ``sent`` bytes."""
-        self.unsent = memoryview(data)[sent:]
+        self.unsent = unsent = memoryview(data)[sent:]
+        self._note_taken(len(unsent))
+
+    def _note_taken(self, unsent: int) -> None:
+        """It has just taken some, and so much is held now."""
+        if self.socket is not None:
+            self._untaken = unacknowledged(self.socket)
+        self.relay.unsent.holds(self, unsent)
 
     def _flush(self) -> None:
         assert self.unsent is not None
@@ -306,8 +372,10 @@ class ClientConnection:
         if self.state in _FLUSHING:
             self.relay.flushing.add(self)  # it takes something
         if self.unsent:
+            self._note_taken(len(self.unsent))
             return
         self.unsent = None
+        self.relay.unsent.forget(self)
         if self.exchange is not None:
             self.exchange.client_unblocked()
         elif self.state is ClientState.CLOSING:
@@ -318,6 +386,7 @@ class ClientConnection:
     def exchange_over(self, farewell: Farewell, words: bytes) -> None:
         """The exchange has ended; ``words`` are sent before what ``farewell`` says."""
         self.exchange = self._body = None
+        self._release()
         if words and not self.write(words):
             self.abort()
         elif farewell is Farewell.NEXT and not self.relay.policy.draining:
@@ -328,7 +397,8 @@ class ClientConnection:
             self.close_gently()
 
     def _await_next(self) -> None:
-        if self._buffer:
+        self._forget_early()
+        if self._buffer or self.state is ClientState.FULL:
             self._begin_request(monotonic_ns())
             self.relay.reactor.soon(self._next_request)
         else:
@@ -349,6 +419,32 @@ class ClientConnection:
             exchange.client_gone()
         self.abort()
 
+    def takes_nothing(self) -> None:
+        """Its socket has had no room for long. That comes in large pieces, so see first whether it takes small ones."""
+        if self.socket is None or self.unsent is None:
+            return
+        if unacknowledged(self.socket) < self._untaken:
+            self._note_taken(len(self.unsent))
+        else:
+            self.leave()
+
+    def leave(self) -> None:
+        """It holds up its answer for too long: end that, and have upstream stop."""
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.client_gone(answers.WRITE_TIMEOUT)
+        self.give_up()
+
+    def give_place(self) -> None:
+        """Another client needs the descriptor more."""
+        if self.state is ClientState.IDLE and self.tls is not None:
+            self.tls.end()
+        elif self.state in (ClientState.HEAD, ClientState.BODY, ClientState.WAITING):
+            if self.exchange is None:
+                self._open_exchange(_unreadable(self._buffer))
+            self.refuse(503, answers.CLIENTS_FULL, "There are too many clients to go on waiting for this request.")
+        self.abort()
+
     def drain(self) -> None:
         """Close if nothing is being received or answered; what has just arrived still counts."""
         if self.state in (ClientState.IDLE, ClientState.HEAD):
@@ -360,6 +456,7 @@ class ClientConnection:
         """Close once everything was sent, and not before the client had a chance to read it."""
         self._go(ClientState.CLOSING)
         self._buffer.clear()
+        self._forget_early()
         if self.unsent is None:
             self._half_close()
 
@@ -389,6 +486,7 @@ class ClientConnection:
         """
         self._go(ClientState.BREAKING)
         self._buffer.clear()
+        self._forget_early()
         if self.unsent is None:
             self._reset_when_taken()
 
@@ -415,6 +513,9 @@ class ClientConnection:
         opened, self.socket = self.socket, None
         if opened is not None:
             self.unsent = None
+            self.relay.unsent.forget(self)
+            self._forget_early()
+            self._release()
             self._go(ClientState.CLOSED)
             self.relay.forget_client(self)
             self.relay.reactor.close(opened)
@@ -426,7 +527,7 @@ class ClientConnection:
         self.abort()
 
 
-_RECEIVING: Final = frozenset((ClientState.HANDSHAKE, ClientState.HEAD, ClientState.BODY))
+_RECEIVING: Final = frozenset((ClientState.HANDSHAKE, ClientState.HEAD, ClientState.BODY, ClientState.WAITING))
 _FLUSHING: Final = frozenset((ClientState.CLOSING, ClientState.BREAKING))
 #: What to do when there is something to read.
 _READ: Final[dict[ClientState, Callable[[ClientConnection], None]]] = {
@@ -434,6 +535,7 @@ _READ: Final[dict[ClientState, Callable[[ClientConnection], None]]] = {
     ClientState.IDLE: ClientConnection._read_head,
     ClientState.HEAD: ClientConnection._read_head,
     ClientState.BODY: ClientConnection._read_body,
+    ClientState.WAITING: ClientConnection._read_nothing,
     ClientState.ANSWERING: ClientConnection._read_early,
     ClientState.FULL: ClientConnection._read_nothing,
     ClientState.CLOSING: ClientConnection._throw_away,
@@ -441,6 +543,9 @@ _READ: Final[dict[ClientState, Callable[[ClientConnection], None]]] = {
     ClientState.LINGERING: ClientConnection._throw_away,
     ClientState.CLOSED: ClientConnection._read_nothing,
 }
+
+
+_LOOP: Final = (508, answers.LOOP, "This request has passed through here before: upstream leads back to prefillwatch.")
 
 
 def _refusal(request: Request) -> tuple[int, str, str] | None:

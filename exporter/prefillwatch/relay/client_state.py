@@ -15,12 +15,13 @@ class ClientState(enum.IntEnum):
     IDLE = 1  # nothing of a request has come
     HEAD = 2  # a request has begun, its head is not complete
     BODY = 3  # its head is known, its body is not complete
-    ANSWERING = 4  # it is complete; what comes ahead of the next one is kept for then
-    FULL = 5  # the same, and no more is read ahead
-    CLOSING = 6  # no further request is taken, and our side is closed once what is held has left
-    BREAKING = 7  # an answer broke off: the connection is reset once the client has all of what came
-    LINGERING = 8  # our side is closed, and what comes is thrown away until the client has closed its own
-    CLOSED = 9
+    WAITING = 4  # the same, and no more of it is read before there is room for it
+    ANSWERING = 5  # it is complete; what comes ahead of the next one is kept for then
+    FULL = 6  # the same, and no more is read ahead
+    CLOSING = 7  # no further request is taken, and our side is closed once what is held has left
+    BREAKING = 8  # an answer broke off: the connection is reset once the client has all of what came
+    LINGERING = 9  # our side is closed, and what comes is thrown away until the client has closed its own
+    CLOSED = 10
 
 
 _S = ClientState
@@ -30,7 +31,8 @@ NEXT: Final = MappingProxyType(
         _S.HANDSHAKE: {_S.IDLE, _S.CLOSING, _S.CLOSED},
         _S.IDLE: {_S.HEAD, _S.CLOSING, _S.CLOSED},
         _S.HEAD: {_S.BODY, _S.CLOSING, _S.CLOSED},
-        _S.BODY: {_S.ANSWERING, _S.CLOSING, _S.BREAKING, _S.CLOSED},
+        _S.BODY: {_S.WAITING, _S.ANSWERING, _S.CLOSING, _S.BREAKING, _S.CLOSED},
+        _S.WAITING: {_S.BODY, _S.CLOSING, _S.BREAKING, _S.CLOSED},
         _S.ANSWERING: {_S.FULL, _S.IDLE, _S.HEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
         _S.FULL: {_S.HEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
         _S.CLOSING: {_S.LINGERING, _S.CLOSED},
@@ -41,8 +43,8 @@ NEXT: Final = MappingProxyType(
 )
 #: No request is being received or answered.
 RESTING: Final = frozenset((_S.HANDSHAKE, _S.IDLE, _S.HEAD))
-#: A request is complete, and its answer is not over.
-ANSWERED: Final = frozenset((_S.ANSWERING, _S.FULL))
+#: The client has its turn later, so that its end is not come upon by reading: it has lost interest.
+UNREAD: Final = frozenset((_S.WAITING, _S.ANSWERING, _S.FULL))
 
 
 class ClientStateError(Exception):

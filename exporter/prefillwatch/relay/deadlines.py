@@ -33,6 +33,14 @@ class Deadlines(Generic[T]):
         if not self._armed:
             self._arm(due)
 
+    def oldest(self) -> T | None:
+        """The item whose time is over first; None: there is none."""
+        return next(iter(self._due), None)
+
+    def waited_ns(self, item: T) -> int:
+        """How long ago it was added."""
+        return monotonic_ns() - self._due[item] + self._duration_ns
+
     def discard(self, item: T) -> None:
         self._due.pop(item, None)
 

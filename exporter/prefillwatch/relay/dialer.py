@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from prefillwatch.relay import answers
 from prefillwatch.relay.deadlines import Deadlines
 from prefillwatch.relay.reactor import EDGES, Reactor, monotonic_ns
 from prefillwatch.relay.settings import Upstream
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Address = tuple[int, object]  # family, what connect() takes
 
 _LOOKUP_TTL_NS: Final = 30 * 10**9
+_NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 #: A unix socket whose backlog is full says so at once instead of making us wait.
 _BACKLOG_RETRY_S: Final = 0.01
 
@@ -31,8 +33,17 @@ _BACKLOG_RETRY_S: Final = 0.01
 class Dialer:
     """Opens connections to one upstream. ``open`` counts those that are open, ``failures`` the attempts that failed."""
 
-    def __init__(self, reactor: Reactor, upstream: Upstream, context: ssl.SSLContext | None, timeout_s: float) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        upstream: Upstream,
+        context: ssl.SSLContext | None,
+        timeout_s: float,
+        spare_descriptor: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``spare_descriptor`` is called before one is taken."""
         self.reactor = reactor
+        self.spare_descriptor = spare_descriptor
         self.upstream = upstream
         self.context = context
         self.open = 0
@@ -65,6 +76,7 @@ class Dial:
         self._tls: TlsSocket | None = None
         self._early = False
         dialer.limits.add(self)
+        dialer.spare_descriptor()
         dialer.lookup.addresses(self._found)
 
     def cancel(self) -> None:
@@ -75,7 +87,7 @@ class Dial:
     def fail(self, reason: str) -> None:
         if self._on_open is None:
             return
-        self._dialer.failures += 1
+        self._dialer.failures += reason != answers.NO_DESCRIPTORS  # which is not upstream's fault
         on_failure = self._on_failure
         self.cancel()
         self._reactor.guarded(partial(on_failure, reason))
@@ -106,8 +118,11 @@ class Dial:
             self._socket = opened = socket.socket(family, socket.SOCK_STREAM)
             prepare(opened)
             code = opened.connect_ex(address)  # type: ignore[arg-type]
-        except OSError:  # no descriptor left, or a path too long
-            self._try_next()
+        except OSError as error:
+            if error.errno in _NO_DESCRIPTOR:
+                self.fail(answers.NO_DESCRIPTORS)
+            else:  # a path that is too long
+                self._try_next()
             return
         self._go_on(code, (family, address))
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from prefillwatch.relay.bodies import Bodies, Claim
 from prefillwatch.relay.deadlines import Deadlines
 from prefillwatch.relay.dialer import Dialer
 from prefillwatch.relay.exchange.commands import Farewell
 from prefillwatch.relay.exchange.core import Policy
+from prefillwatch.relay.hops import Hop
 from prefillwatch.relay.http_head import Request
 from prefillwatch.relay.reactor import Reactor
 from prefillwatch.relay.request_body import RequestBody
 from prefillwatch.relay.sending import Sending
 from prefillwatch.relay.settings import RelaySettings
 from prefillwatch.relay.tap_writer import TapWriter
+from prefillwatch.relay.unsent import Unsent
 from prefillwatch.relay.upstream import Pool
 
 
@@ -32,6 +35,13 @@ class Client(Protocol):
     @property
     def send(self) -> Callable[[Any], int]:
         """The socket's own."""
+
+    @property
+    def peer(self) -> bytes:
+        """The client's address."""
+
+    @property
+    def is_tls(self) -> bool: ...
 
     def write(self, data: bytes) -> bool:
         """Send, and hold what the socket does not take. False: the client has left."""
@@ -58,8 +68,8 @@ class Exchange(Protocol):
     def tap_body(self, payload: bytes, now: int) -> None:
         """Body bytes came in."""
 
-    def begin(self, body: RequestBody, now: int) -> None:
-        """The request is complete."""
+    def begin(self, body: RequestBody, now: int, claim: Claim | None) -> None:
+        """The request is complete; ``claim`` is its body's, where it has one, to be released when that is let go."""
 
     def reject(self, status: int, reason: str, message: str) -> None:
         """Answer without upstream."""
@@ -67,8 +77,8 @@ class Exchange(Protocol):
     def client_unblocked(self) -> None:
         """The client has taken all that was held."""
 
-    def client_gone(self) -> None:
-        """The client has left."""
+    def client_gone(self, reason: str = "") -> None:
+        """The client has left, or was left for a reason."""
 
     def crash(self) -> None:
         """A fault of ours."""
@@ -108,6 +118,12 @@ class ExchangeServices(Protocol):
     def rest_injection(self) -> None:
         """Upstream does not take requests that ask for usage: leave them as they are for a while."""
 
+    @property
+    def bodies(self) -> Bodies: ...
+
+    def hop(self, client: Client) -> Hop:
+        """How this client's requests came here."""
+
     def next_stream(self) -> int:
         """A number for the tap."""
 
@@ -145,6 +161,17 @@ class ClientServices(Protocol):
     @property
     def lingering(self) -> Deadlines[Any]:
         """Connections that we closed and the client did not yet."""
+
+    @property
+    def bodies(self) -> Bodies:
+        """How much of requests may be held."""
+
+    @property
+    def unsent(self) -> Unsent[Any]:
+        """What is held of answers."""
+
+    def was_here(self, request: Request) -> bool:
+        """Whether it passed through us before."""
 
     def new_exchange(self, client: Client, request: Request) -> Exchange: ...
 

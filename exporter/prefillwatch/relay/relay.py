@@ -14,19 +14,23 @@ from functools import partial
 from typing import Final, TypeVar
 
 from prefillwatch.relay import lag
+from prefillwatch.relay.bodies import Bodies, BodyShares
 from prefillwatch.relay.client import ClientConnection
 from prefillwatch.relay.deadlines import Deadlines
 from prefillwatch.relay.dialer import Dialer
 from prefillwatch.relay.exchange.core import Policy
 from prefillwatch.relay.exchange.driver import Exchange
+from prefillwatch.relay.hops import Hop, peer_of
 from prefillwatch.relay.http_head import Request
 from prefillwatch.relay.ports import Client
-from prefillwatch.relay.reactor import Handler, Reactor, monotonic_ns
+from prefillwatch.relay.reactor import Handler, Reactor, monotonic_ns, raise_descriptor_limit
+from prefillwatch.relay.room import most_clients
 from prefillwatch.relay.sending import REPEAT_WITHIN_S, Sending
 from prefillwatch.relay.settings import RelaySettings, parse_upstream
 from prefillwatch.relay.sockets import prepare
 from prefillwatch.relay.supervisor_line import Pulse, SupervisorLine
 from prefillwatch.relay.tap_writer import TapWriter
+from prefillwatch.relay.unsent import Unsent
 from prefillwatch.relay.upstream import Pool
 from prefillwatch.wire.faults import place_of
 from prefillwatch.wire.tap import Hello, Kind, RelayStats
@@ -42,6 +46,12 @@ _CLIENT_LEFT: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, 
 _ACCEPT_PAUSE_S: Final = 0.1
 #: Who could accept nobody, and was not able to since, for as long does not accept.
 _NOT_ACCEPTING_NS: Final = 1_000_000_000
+#: When there is no place left, who has been idle for so long gives its own to others. Who has just connected is about
+#: to send a request, which takes no longer than a long way.
+_IDLE_NS: Final = 250_000_000
+#: And so does who has not managed to send a whole request in this time, or to take a byte of its refusal.
+_UNREADY_NS: Final = 5_000_000_000
+_LOOP_WORDS: Final = "upstream leads back to this prefillwatch; name the server behind it as upstream"
 #: Work on all exchanges or clients is done in slices, so that no token waits for the whole of it.
 _SLICE: Final = 32
 #: A server that refused what `usage: inject` adds is asked anew after this long: it may be another version by then. If
@@ -68,6 +78,20 @@ class Relay:
         self.keep_host = not upstream.tls if keep_host is None else keep_host
         self.tap = TapWriter(reactor, settings.tap_fd, settings.index)
         self.pool = Pool(reactor, settings.upstream_keepalive_s)
+        self.bodies = Bodies(
+            BodyShares.of(settings.max_bodies_bytes, settings.relays, settings.max_body_bytes),
+            settings.request_timeout_s,
+            monotonic_ns,
+        )
+        self.unsent = Unsent[ClientConnection](
+            reactor, settings.client_write_s, ClientConnection.takes_nothing, ClientConnection.leave
+        )
+        self.most_clients = most_clients(raise_descriptor_limit())
+        if settings.max_clients:
+            self.most_clients = min(self.most_clients, -(-settings.max_clients // settings.relays))
+        self.places_given = 0  # clients that had to leave for others
+        self._hop = Hop(settings.forwarded, name=settings.name.encode())
+        self._loops = 0
         self._listener_tls = None
         upstream_tls = None
         if settings.tls_cert or upstream.tls:
@@ -75,7 +99,7 @@ class Relay:
 
             self._listener_tls = tls.listener_context(settings)
             upstream_tls = tls.upstream_context(settings, upstream)
-        self.dialer = Dialer(reactor, upstream, upstream_tls, settings.connect_timeout_s)
+        self.dialer = Dialer(reactor, upstream, upstream_tls, settings.connect_timeout_s, self._spare_descriptor)
         self.client_idle = Deadlines[ClientConnection](reactor, settings.client_idle_s, ClientConnection.abort)
         self.receiving = Deadlines[ClientConnection](reactor, settings.request_timeout_s, ClientConnection.late)
         self.flushing = Deadlines[ClientConnection](reactor, settings.client_write_s, ClientConnection.give_up)
@@ -90,7 +114,7 @@ class Relay:
         self._last_stream = 0
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listen_fds]
         self._covered: Sequence[socket.socket] = ()  # listeners of relays that are away
-        self._refused_ns = 0  # when accepting failed last
+        self._refused_ns = 0  # when accepting failed last; 0: it has succeeded since
         self._heard_ns = 0  # the last byte of the answers that are over
         self._beat_ns = monotonic_ns()  # the last sign of life
         self._line: SupervisorLine | None = None
@@ -195,8 +219,11 @@ class Relay:
 
     def _accept(self, listener: socket.socket, limit: int) -> None:
         for _ in range(limit):
+            if len(self.clients) >= self.most_clients and _waits(listener) and not self._make_place():
+                self._pause_accepting(listener)
+                return
             try:
-                opened, _ = listener.accept()
+                opened, address = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -204,9 +231,29 @@ class Relay:
                     self._pause_accepting(listener)
                     return
                 continue
-            self._welcome(opened)
+            self._welcome(opened, address)
 
-    def _welcome(self, opened: socket.socket) -> None:
+    def _make_place(self) -> bool:
+        """Have the client leave that can best: one that is idle, or lingers, or has not managed to send its request."""
+        for deadlines, patience_ns in (
+            (self.client_idle, _IDLE_NS),
+            (self.lingering, _IDLE_NS),
+            (self.flushing, _UNREADY_NS),
+            (self.receiving, _UNREADY_NS),
+        ):
+            client = deadlines.oldest()
+            if client is not None and deadlines.waited_ns(client) >= patience_ns:
+                self.places_given += 1
+                client.give_place()
+                return True
+        return False
+
+    def _spare_descriptor(self) -> None:
+        """For a connection to upstream: every client may have one, beside none that is idle."""
+        if self.dialer.open + len(self.dialer.limits) > self.most_clients:
+            self.pool.drop_oldest()
+
+    def _welcome(self, opened: socket.socket, address: object) -> None:
         try:
             prepare(opened)
             tls = None
@@ -214,7 +261,8 @@ class Relay:
                 from prefillwatch.relay.tls import TlsSocket  # see __init__
 
                 tls = TlsSocket(self._listener_tls, opened, None)
-            self.clients.add(ClientConnection(self, opened, tls))
+            self._refused_ns = 0
+            self.clients.add(ClientConnection(self, opened, tls, peer_of(address)))
         except OSError:
             opened.close()
 
@@ -234,6 +282,19 @@ class Relay:
         self.clients.discard(client)
         if self.draining:
             self._stop_when_drained()
+
+    def hop(self, client: Client) -> Hop:
+        """How this client's requests came here."""
+        return Hop(self._hop.forwarded, client.peer, client.is_tls, self._hop.name)
+
+    def was_here(self, request: Request) -> bool:
+        """Whether the request passed through us before. Says so the first time: somebody has to change something."""
+        if not self._hop.was_here(request):
+            return False
+        self._loops += 1
+        if self._loops == 1:
+            sys.stderr.write(f"prefillwatch relay: a request came back to us: {_LOOP_WORDS}\n")
+        return True
 
     # Exchanges
     # -----------------------------------------------------------------------------------------------------------------
@@ -275,6 +336,7 @@ class Relay:
         now = monotonic_ns()
         self._tell_stats(now)
         self._beat(now)
+        self.bodies.tick()
         self._in_slices(lambda exchange: exchange.acknowledge_late_again(now), list(self.exchanges.values()))
         if self.settings.idle_limit_s:
             since_ns = now - int(self.settings.idle_limit_s * 1e9)
@@ -305,6 +367,10 @@ class Relay:
             upstream_connect_failures=self.dialer.failures,
             usage_refused=self.usage_refused,
             usage_rests=self.settings.inject_usage and not self.policy.inject_usage,
+            request_bytes=self.bodies.held,
+            unsent_bytes=self.unsent.size,
+            most_clients=self.most_clients,
+            places_given=self.places_given,
         )
         self.tap.tell(now, 0, Kind.STATS, stats)
 
@@ -322,3 +388,10 @@ def _owners(callback: object) -> tuple[object, ...]:
     if isinstance(callback, partial):
         return (*_owners(callback.func), *callback.args)
     return (getattr(callback, "__self__", None),)
+
+
+def _waits(listener: socket.socket) -> bool:
+    """Whether somebody waits to be accepted."""
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    return bool(poll.poll(0))

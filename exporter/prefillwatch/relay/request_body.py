@@ -25,13 +25,14 @@ class WastefulChunksError(BodyTooLargeError):
 class RequestBody:
     """What `feed` was given, less the transfer coding."""
 
-    __slots__ = ("_blocks", "_chunks", "_limit", "_received")
+    __slots__ = ("_blocks", "_chunks", "_limit", "_most", "_received")
 
     def __init__(self, request: Request, limit: int) -> None:
         """Raises BodyTooLargeError for an announced length beyond ``limit``."""
         if request.content_length > limit:
             raise BodyTooLargeError
         self._limit = limit
+        self._most = limit if request.chunked else max(0, request.content_length)
         self._chunks: ChunkedScanner | LengthScanner = (
             ChunkedScanner() if request.chunked else LengthScanner(max(0, request.content_length))
         )
@@ -42,6 +43,11 @@ class RequestBody:
     def size(self) -> int:
         """Bytes of payload so far."""
         return self._blocks.size
+
+    @property
+    def most(self) -> int:
+        """Bytes of payload that there can be in the end."""
+        return self._most
 
     @property
     def done(self) -> bool:

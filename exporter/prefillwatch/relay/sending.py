@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from prefillwatch.relay import injection
+from prefillwatch.relay.bodies import Bodies, Claim
 from prefillwatch.relay.forwarding import request_head
+from prefillwatch.relay.hops import Hop
 from prefillwatch.relay.http_head import Request
 from prefillwatch.relay.reactor import monotonic_ns
 from prefillwatch.relay.request_body import RequestBody
@@ -21,17 +23,45 @@ REPEAT_WITHIN_S: Final = 1.0
 _REPEAT_WITHIN_NS: Final = int(REPEAT_WITHIN_S * 1e9)
 
 
+class Kept:
+    """A request's body and the room that it takes, until it is let go."""
+
+    __slots__ = ("_bodies", "_claim", "body")
+
+    def __init__(self, body: RequestBody, claim: Claim | None, bodies: Bodies) -> None:
+        self.body: RequestBody | None = body
+        self._claim = claim
+        self._bodies = bodies
+
+    def is_spare(self) -> None:
+        """It is kept in case it has to be sent again; whoever has more need of the room may have it."""
+        if self._claim is not None:
+            self._bodies.keep_as_spare(self._claim, self)
+
+    def is_needed(self) -> None:
+        if self._claim is not None:
+            self._bodies.need_again(self._claim)
+
+    def drop(self) -> None:
+        """Let go of it; calling twice does no harm."""
+        self.body = None
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            self._bodies.release(claim)
+
+
 class Sending:
-    """Holds the body as long as it may have to be sent again.
+    """Keeps the body as long as it may have to be sent again.
 
     ``sent_ns`` is when the whole request had been handed over, 0 before. ``injected``: usage was asked for.
     """
 
-    __slots__ = ("_authority", "_body", "_keep_host", "_out", "_request", "injected", "sent_ns")
+    __slots__ = ("_authority", "_hop", "_keep_host", "_kept", "_out", "_request", "injected", "sent_ns")
 
-    def __init__(self, request: Request, body: RequestBody, authority: bytes, *, keep_host: bool) -> None:
+    def __init__(self, request: Request, kept: Kept, authority: bytes, *, keep_host: bool, hop: Hop) -> None:
         self._request = request
-        self._body: RequestBody | None = body
+        self._kept = kept
+        self._hop = hop
         self._authority = authority
         self._keep_host = keep_host
         self._out: deque[memoryview] = deque()
@@ -41,15 +71,16 @@ class Sending:
     def start(self, *, inject: bool) -> None:
         """Put the request together, from its beginning."""
         self.sent_ns = 0
+        self._kept.is_needed()
         self._out = deque(memoryview(piece) for piece in self._framed(inject=inject))
 
     def _framed(self, *, inject: bool) -> list[bytes | memoryview]:
-        request, body = self._request, self._body
+        request, body = self._request, self._kept.body
         assert body is not None
         changed = injection.rewritten(request, body) if inject else None
         self.injected = changed is not None
         length = -1 if changed is None else len(changed)
-        head = request_head(request, self._authority, keep_host=self._keep_host, length=length)
+        head = request_head(request, self._authority, keep_host=self._keep_host, length=length, hop=self._hop)
         pieces = list(body.framed()) if changed is None else [changed]
         if sum(map(len, pieces)) <= _MAX_JOINED:
             return [head + b"".join(pieces)]
@@ -70,6 +101,7 @@ class Sending:
                 out[0] = out[0][sent:]
         if not out:
             self.sent_ns = monotonic_ns()
+            self._kept.is_spare()
         return bool(out)
 
     @property
@@ -83,9 +115,19 @@ class Sending:
 
     def forget(self) -> None:
         """The request will not be sent again because of a dead connection."""
-        if not self.injected:
-            self._body = None
+        if not self.injected and not self._out:
+            self._kept.drop()
+
+    def drop(self) -> None:
+        """The request will not be sent again at all, nor what is left of it."""
+        self._out.clear()
+        self._kept.drop()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the request could be sent again, from its beginning."""
+        return self._kept.body is not None
 
     def may_repeat(self) -> bool:
         """Whether the request can be sent again, as far as time and memory go."""
-        return self._body is not None and (not self.sent_ns or monotonic_ns() - self.sent_ns < _REPEAT_WITHIN_NS)
+        return self.is_whole and (not self.sent_ns or monotonic_ns() - self.sent_ns < _REPEAT_WITHIN_NS)

@@ -171,6 +171,11 @@ class Pool:
         self._limits.discard(connection)
         connection.close()
 
+    def drop_oldest(self) -> None:
+        """Close one, if there is any: its descriptor is needed."""
+        if self._idle:
+            self.drop(next(iter(self._idle)))
+
     def close(self) -> None:
         for connection in list(self._idle):
             self.drop(connection)

@@ -113,6 +113,10 @@ class RelayStats(msgspec.Struct, frozen=True, array_like=True):
     upstream_connect_failures: int = 0
     usage_refused: int = 0  # requests that upstream took only without the usage that we had asked for
     usage_rests: bool = False  # it is not asked for at the moment
+    request_bytes: int = 0  # held of requests, or promised room
+    unsent_bytes: int = 0  # of answers that clients' sockets did not take
+    most_clients: int = 0  # that can be connected at once
+    places_given: int = 0  # clients that had to leave for others
 
 
 Payload = Hello | RequestHead | ResponseHead | End | RelayStats

@@ -148,6 +148,8 @@ class ExchangeCore:
     def unreachable(self, reason: str, now: int) -> Commands:
         """There is no connection to be had."""
         self._fire(Event.UNREACHABLE)
+        if reason == answers.NO_DESCRIPTORS:  # upstream has no part in it
+            return self._error_answer(Finish.REJECTED, 503, reason, _NO_DESCRIPTORS, now)
         message = _UNREACHABLE.get(reason, _NO_ANSWER)
         return self._error_answer(Finish.UPSTREAM_UNREACHABLE, 502, reason, message, now)
 
@@ -164,12 +166,12 @@ class ExchangeCore:
         """Whether more was read than one turn of the loop has time for: call `read` again, without new bytes."""
         return self._has_heads if self.answer is None else self.answer.is_behind
 
-    def read(self, data: bytes, now: int) -> Commands:
-        """Bytes came from upstream."""
+    def read(self, data: bytes, now: int, *, may_resend: bool = True) -> Commands:
+        """Bytes came from upstream. ``may_resend``: the request as it came from the client is still there."""
         out: Commands = []
         try:
             if self.answer is None:
-                self._take_heads(data, now, out)
+                self._take_heads(data, now, out, may_resend)
             else:
                 self._fire(Event.DATA)
                 self._pass_on(self.answer, self.answer.feed(data), now, out)
@@ -178,7 +180,7 @@ class ExchangeCore:
             out += self._fail(502, "malformed", f"Upstream's answer is not HTTP/1.1: {error}", now)
         return out
 
-    def _take_heads(self, data: bytes, now: int, out: Commands) -> None:
+    def _take_heads(self, data: bytes, now: int, out: Commands, may_resend: bool) -> None:
         """Interim heads and the final one, as far as they are there."""
         self._fire(Event.BYTES)
         head = self._head
@@ -193,7 +195,7 @@ class ExchangeCore:
             self._head_searched = 0
             if response.status >= 200:
                 self._head = bytearray()
-                self._take_response(response, bytes(memoryview(head)[end:]), now, out)
+                self._take_response(response, bytes(memoryview(head)[end:]), now, out, may_resend)
                 return
             del head[:end]
             self._pass_interim(response, out)
@@ -208,8 +210,8 @@ class ExchangeCore:
         if response.status != 100 and self.request.minor == 1:  # we have answered Expect ourselves
             out.append(ToClient(interim_head(response)))
 
-    def _take_response(self, response: Response, rest: bytes, now: int, out: Commands) -> None:
-        if self._addition is Addition.USAGE and response.status in _REFUSALS:  # for what we added, maybe
+    def _take_response(self, response: Response, rest: bytes, now: int, out: Commands, may_resend: bool) -> None:
+        if self._addition is Addition.USAGE and may_resend and response.status in _REFUSALS:  # for what we added, maybe
             self._fire(Event.REPEAT)
             self._addition = Addition.REFUSED
             out += (Leave(abort=True), Connect(fresh=True, inject=False))
@@ -288,10 +290,10 @@ class ExchangeCore:
         self._fire(Event.SILENT)
         return self._fail(504, "idle_limit", "Upstream was silent for too long.", now)
 
-    def client_gone(self, now: int) -> Commands:
-        """The client has left."""
+    def client_gone(self, now: int, reason: str = "") -> Commands:
+        """The client has left, or was left for a reason."""
         self._fire(Event.CLIENT_GONE)
-        return self._over(Finish.CLIENT_CLOSED, "", Farewell.GONE, now)
+        return self._over(Finish.CLIENT_CLOSED, reason, Farewell.GONE, now)
 
     def cut(self, now: int) -> Commands:
         """The time for draining is over."""
@@ -336,6 +338,7 @@ class ExchangeCore:
 
 
 _NO_ANSWER: Final = "The upstream server closed the connection before it answered."
+_NO_DESCRIPTORS: Final = "prefillwatch has no descriptor left for a connection to upstream; try again later."
 _UNREACHABLE: Final = {
     "connect": "The upstream server cannot be reached.",
     "timeout": "The upstream server did not accept a connection in time.",

@@ -14,10 +14,11 @@ from prefillwatch.relay.exchange.core import ExchangeCore
 from prefillwatch.relay.exchange.state import AWAITING_UPSTREAM, HELD_UP, PASSING, READING, State
 from prefillwatch.relay.framing import whole_chunk_prefixes
 from prefillwatch.relay.reactor import ENDED, QUIET, monotonic_ns
-from prefillwatch.relay.sending import Sending
+from prefillwatch.relay.sending import Kept, Sending
 from prefillwatch.wire.tap import Kind
 
 if TYPE_CHECKING:
+    from prefillwatch.relay.bodies import Claim
     from prefillwatch.relay.dialer import Dial
     from prefillwatch.relay.http_head import Request
     from prefillwatch.relay.ports import Client, ExchangeServices
@@ -69,10 +70,13 @@ class Exchange:
         """Body bytes came in."""
         self._run(self.core.body(payload, now))
 
-    def begin(self, body: RequestBody, now: int) -> None:
+    def begin(self, body: RequestBody, now: int, claim: Claim | None) -> None:
         """The request is complete: send it."""
         self.last_read_ns = now
-        self._sending = Sending(self.core.request, body, self.relay.authority, keep_host=self.relay.keep_host)
+        relay = self.relay
+        kept = Kept(body, claim, relay.bodies)
+        hop = relay.hop(self.client)
+        self._sending = Sending(self.core.request, kept, relay.authority, keep_host=relay.keep_host, hop=hop)
         self._run(self.core.complete(body.size, now))
 
     def reject(self, status: int, reason: str, message: str) -> None:
@@ -88,9 +92,9 @@ class Exchange:
         if self._upstream is not None:
             self.relay.reactor.soon(self._read_on)
 
-    def client_gone(self) -> None:
-        """The client has left."""
-        self._run(self.core.client_gone(monotonic_ns()))
+    def client_gone(self, reason: str = "") -> None:
+        """The client has left, or was left for a reason."""
+        self._run(self.core.client_gone(monotonic_ns(), reason))
 
     # What the relay wants
     # -----------------------------------------------------------------------------------------------------------------
@@ -253,7 +257,8 @@ class Exchange:
             self.relay.reactor.soon(self._read_on)
 
     def _take(self, data: bytes, now: int) -> None:
-        self._run(self.core.read(data, now))
+        may_resend = self._sending is not None and self._sending.is_whole
+        self._run(self.core.read(data, now, may_resend=may_resend))
         self._settle()
 
     def _upstream_ended(self, *, clean: bool, unread: bool) -> None:
@@ -337,6 +342,7 @@ class Exchange:
         sending.forget()
         if sending.sent_ns:
             self._sending = None
+            sending.drop()
             self.core.request.headers.clear()
         if command.stream and self._upstream is not None:
             self._upstream.acknowledge_late(self.last_read_ns)
@@ -363,6 +369,7 @@ class Exchange:
         sending, self._sending = self._sending, None
         if sending is not None:
             self.relay.repeatable.discard(sending)
+            sending.drop()
         dial, self._dial = self._dial, None
         if dial is not None:
             dial.cancel()

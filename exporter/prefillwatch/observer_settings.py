@@ -101,6 +101,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     upstream: UpstreamNow | None = None  # None: it was not asked yet
     ready: bool | None = None  # None: nobody but the observer itself knows
     reason: str = ""
+    certificates: dict[str, float] = {}  # Unix time at which each one ends, by listener: data, admin
 
 
 READY_LINE = b"ready\n"

@@ -7,8 +7,9 @@ It watches what it started: relays show that they live every second, upstream is
 it is what ``/healthz`` and ``/readyz`` say, which are answered here, by the process with the least to do. All else that
 the admin listener is asked goes on to the observer.
 
-Signals: SIGTERM and SIGINT drain and end; a second one cuts the draining short. SIGHUP, SIGUSR1 and SIGUSR2 are
-ignored. With ``run``, these, SIGQUIT and SIGWINCH go to the command; without, SIGQUIT ends everything at once.
+Signals: SIGTERM and SIGINT drain and end; a second one cuts the draining short. SIGHUP has certificates read again, and
+SIGUSR1 and SIGUSR2 are ignored. With ``run``, these, SIGQUIT and SIGWINCH go to the command; without, SIGQUIT ends
+everything at once.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from prefillwatch.door.observer_link import ObserverLink
 from prefillwatch.errors import CommandError, ListenError, StartError
 from prefillwatch.observer_settings import Control, Process, RelayNow, Restarts, UpstreamNow
 from prefillwatch.relay.supervisor_line import Pulse
+from prefillwatch.supervision.certificates import Certificate, Certificates
 from prefillwatch.supervision.children import Child, Children
 from prefillwatch.supervision.control import ControlChannel
 from prefillwatch.supervision.engine_socket import EngineSocket
@@ -61,9 +63,10 @@ class Supervisor:
     """One life of prefillwatch: `run` returns the exit code."""
 
     def __init__(self, launch: Launch) -> None:
-        """Binds the addresses. Raises ListenError, and OSError for certificates that cannot be used."""
+        """Binds the addresses. Raises ListenError, and ConfigError for certificates that cannot be used."""
         settings = launch.settings
         self._launch = launch
+        self._certificates = Certificates(settings)
         self._listeners = bind_listeners(settings.listen, settings.relays, "listen")
         try:
             (self._admin,) = bind_listeners(settings.admin, 1, "admin")
@@ -97,6 +100,7 @@ class Supervisor:
         self._relays = [Keeper(watch.name, self._starter(i), self._changed(i)) for i, watch in enumerate(self._watches)]
         self._listen_for_signals()
         pulse = asyncio.create_task(self._systemd.live())
+        renewals = asyncio.create_task(self._certificates.watch(self._renewed))
         self._door = self._make_door()
         try:
             self._door.open()
@@ -113,6 +117,7 @@ class Supervisor:
             code = await self._shut_down(number)
         finally:
             pulse.cancel()
+            renewals.cancel()
             await self._door.close()
             self._close()
         if any(relay.hopeless.done() for relay in self._relays):
@@ -138,15 +143,17 @@ class Supervisor:
         def start() -> Child:
             listen_fds = [opened.fileno() for opened in self._listeners[index]]
             tap_fd = self._taps[index][0].fileno()
+            tls_fds = (self._certificates.data.fd,) if self._certificates.data else ()
             line = self._lines[index]
             line_fd = line.theirs.fileno()
             line.renew()
             child = self._children.start(
                 self._launch.relay_argv,
                 death_signal=signal.SIGKILL,
-                stdin=self._launch.relay_settings(index, listen_fds, tap_fd, line_fd),
-                pass_fds=(*listen_fds, tap_fd, line_fd),
-                ignored=(signal.SIGUSR2,),  # a new relay may be asked to tell again before it listens for that
+                stdin=self._launch.relay_settings(index, listen_fds, tap_fd, line_fd, *tls_fds),
+                pass_fds=(*listen_fds, tap_fd, line_fd, *tls_fds),
+                # A new relay may be asked to tell again, or told of a certificate, before it listens for that.
+                ignored=(signal.SIGUSR2, signal.SIGHUP),
                 env=self._launch.environment(),
             )
             self._watches[index].started()
@@ -255,7 +262,8 @@ class Supervisor:
         own: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz}
         guarded = settings.admin_bearer_token_file is not None or settings.admin_basic_auth_file is not None
         hosts = None if guarded else Hosts((settings.admin.host, *settings.admin_hosts))
-        tls = (str(settings.admin_tls_cert), str(settings.admin_tls_key)) if settings.admin_tls_cert else None
+        certificate = self._certificates.admin
+        tls = certificate.context if certificate else None
         return Door(self._admin, Pages(self._observer_link, own, hosts), tls)
 
     def _healthz(self) -> tuple[int, object]:
@@ -302,6 +310,7 @@ class Supervisor:
             upstream=self._upstream_now(),
             ready=ready,
             reason=reason,
+            certificates=self._certificates.expiry,
         )
 
     def _upstream_now(self) -> UpstreamNow | None:
@@ -310,6 +319,14 @@ class Supervisor:
             return None
         up = self._upstream.up(asyncio.get_running_loop().time())
         return UpstreamNow(up=up, check_seconds=check.seconds, failures=dict(self._upstream.failures))
+
+    def _renewed(self, certificate: Certificate) -> None:
+        if certificate is self._certificates.data:
+            for relay in self._relays:
+                relay.signal(signal.SIGHUP)
+        else:
+            self._door.tls = certificate.context
+        self._tell()
 
     def _ask_to_tell_again(self) -> None:
         """A new observer is ready: the relays tell it of the exchanges that are running. After the first, all is up."""
@@ -342,6 +359,8 @@ class Supervisor:
         self._signals.put_nowait(number)
 
     def _forward(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            self._certificates.look(self._renewed, asked=True)
         if self._command is not None:
             self._command.signal(number)
 
@@ -449,3 +468,4 @@ class Supervisor:
             line.close()
         self._engine_socket.close()
         self._systemd.close()
+        self._certificates.close()

@@ -20,6 +20,7 @@ from prefillwatch.door import conversation, door, observer_link
 from prefillwatch.door.conversation import NotThereError, Pages
 from prefillwatch.door.door import Door
 from prefillwatch.door.hosts import Hosts
+from prefillwatch.relay.certificate import context_of
 
 LIMIT_S = 20.0
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -445,11 +446,15 @@ def trusting(certificate: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(certificate))
 
 
+def serving(pair: tuple[Path, Path]) -> ssl.SSLContext:
+    return context_of(b"".join(path.read_bytes() for path in pair))
+
+
 def test_silent_handshakes_keep_nobody_out(
     certificates: list[tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door, "REQUEST_LIMIT_S", 0.5)
-    certificate, key = certificates[0]
+    certificate, _ = certificates[0]
 
     async def scene(house: House) -> None:
         silent = [await house.connect() for _ in range(60)]
@@ -459,35 +464,19 @@ def test_silent_handshakes_keep_nobody_out(
         for _, writer in silent:
             writer.transport.abort()
 
-    at_home(scene, most=16, tls=(str(certificate), str(key)))
+    at_home(scene, most=16, tls=serving(certificates[0]))
 
 
-def test_certificates_are_read_anew_while_connections_go_on(
-    certificates: list[tuple[Path, Path]], tmp_path: Path
-) -> None:
-    files = tmp_path / "cert.pem", tmp_path / "key.pem"
-
-    def install(pair: tuple[Path, Path]) -> None:
-        for source, target in zip(pair, files, strict=True):
-            target.write_bytes(source.read_bytes())
-
-    install(certificates[0])
-
+def test_another_certificate_is_for_new_connections(certificates: list[tuple[Path, Path]]) -> None:
     async def scene(house: House) -> None:
-        old = trusting(certificates[0][0])
-        reader, writer = await house.connect(ssl=old)
-        install(certificates[1])
-        house.door.reload()
+        reader, writer = await house.connect(ssl=trusting(certificates[0][0]))
+        house.door.tls = serving(certificates[1])
         assert b" 200 " in await house.say(HEALTH, ssl=trusting(certificates[1][0]))
         writer.write(HEALTH)
         assert b" 200 " in await reader.readline()
-        files[1].write_text("no key at all")
-        with pytest.raises(ssl.SSLError):
-            house.door.reload()
-        assert b" 200 " in await house.say(HEALTH, ssl=trusting(certificates[1][0]))
         writer.transport.abort()
 
-    at_home(scene, tls=(str(files[0]), str(files[1])))
+    at_home(scene, tls=serving(certificates[0]))
 
 
 # --- Faults of ours

@@ -11,9 +11,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+HOUR = datetime.timedelta(hours=1)
 
-def self_signed(folder: Path) -> tuple[Path, Path]:
-    """Writes it and its key into the folder, as PEM; good for an hour."""
+
+def self_signed(folder: Path, good_for: datetime.timedelta = HOUR) -> tuple[Path, Path]:
+    """Writes it and its key into the folder, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -23,8 +25,8 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
+        .not_valid_before(now - 2 * HOUR)
+        .not_valid_after(now + good_for)
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

@@ -213,8 +213,7 @@ print(relay.pid)
         (b'{"upstream":"ftp://x","listen_fds":[]}', b"write http://HOST:PORT"),
         (b'{"upstream":"http://x","listen_fds":[999]}', b"Bad file descriptor"),
         (b'{"upstream":"http://x","listen_fds":[],"surprise":1}', b"surprise"),
-        (b'{"upstream":"http://x","listen_fds":[],"tls_cert":"/x"}', b"tls_key"),
-        (b'{"upstream":"http://x","listen_fds":[],"tls_cert":"/no/such","tls_key":"/no/such"}', b"No such file"),
+        (b'{"upstream":"http://x","listen_fds":[],"tls_fd":999}', b"Bad file descriptor"),
     ],
 )
 def test_bad_settings_are_one_line_that_names_them(document: bytes, named: bytes) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +14,17 @@ from tests.fakes.certificate import self_signed
 from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, eventually, get, post
 from tests.relay.running import RunningRelay
 
+from prefillwatch.relay.certificate import shared_memory, write_shared
 from prefillwatch.wire.tap import Finish, Kind
+
+
+@pytest.fixture
+def memory(pem: Path) -> Iterator[int]:
+    """The certificate as the supervisor hands it over."""
+    fd = shared_memory()
+    write_shared(fd, pem.read_bytes())
+    yield fd
+    os.close(fd)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +47,10 @@ def server_context(pem: Path) -> ssl.SSLContext:
     return context
 
 
-def test_clients_over_tls(start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path) -> None:
-    relay = start(tls_cert=str(pem), tls_key=str(pem))
+def test_clients_over_tls(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
+) -> None:
+    relay = start(tls_fd=memory)
     with closing(secured(relay.connect(), pem)) as client:
         for _ in range(2):
             client.send(post(body=b"x" * 100_000))
@@ -57,8 +70,10 @@ def test_clients_over_tls(start: Callable[..., RunningRelay], upstream: Scripted
     assert eventually(lambda: not relay.relay.clients)
 
 
-def test_a_tls_client_that_leaves(start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path) -> None:
-    relay = start(tls_cert=str(pem), tls_key=str(pem))
+def test_a_tls_client_that_leaves(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
+) -> None:
+    relay = start(tls_fd=memory)
     client = secured(relay.connect(), pem)
     client.send(post())
     server = upstream.accept()
@@ -72,9 +87,9 @@ def test_a_tls_client_that_leaves(start: Callable[..., RunningRelay], upstream: 
 
 
 def test_a_tls_client_that_says_goodbye_but_stays_connected(
-    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
 ) -> None:
-    relay = start(tls_cert=str(pem), tls_key=str(pem))
+    relay = start(tls_fd=memory)
     with closing(secured(relay.connect(), pem)) as client:
         client.send(post())
         server = upstream.accept()
@@ -87,9 +102,9 @@ def test_a_tls_client_that_says_goodbye_but_stays_connected(
 
 
 def test_a_truncated_answer_has_no_goodbye(
-    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
 ) -> None:
-    relay = start(tls_cert=str(pem), tls_key=str(pem))
+    relay = start(tls_fd=memory)
     with closing(secured(relay.connect(), pem)) as client:
         client.send(post())
         server = upstream.accept()
@@ -103,9 +118,9 @@ def test_a_truncated_answer_has_no_goodbye(
 
 
 def test_back_pressure_reaches_through_tls(
-    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
 ) -> None:
-    relay = start(tls_cert=str(pem), tls_key=str(pem))
+    relay = start(tls_fd=memory)
     with closing(secured(relay.connect(receive_buffer=65536), pem)) as client:
         client.send(post())
         server = upstream.accept()
@@ -122,8 +137,8 @@ def test_back_pressure_reaches_through_tls(
         )
 
 
-def test_who_does_not_speak_tls_is_turned_away(start: Callable[..., RunningRelay], pem: Path) -> None:
-    relay = start(tls_cert=str(pem), tls_key=str(pem), request_timeout_s=0.2)
+def test_who_does_not_speak_tls_is_turned_away(start: Callable[..., RunningRelay], pem: Path, memory: int) -> None:
+    relay = start(tls_fd=memory, request_timeout_s=0.2)
     client = relay.connect()
     client.send(get())
     client.end()

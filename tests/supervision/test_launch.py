@@ -19,8 +19,6 @@ HERE = str(Path(__file__))
 ONE_LINE = str(Path(__file__).parents[1] / "data/login")
 FLIGHT = {"flight_recorder_dir": str(Path(__file__).parent)}
 OTHER_VALUES: dict[str, dict[str, Any]] = {
-    "tls_cert": {"tls_cert": HERE, "tls_key": HERE},
-    "tls_key": {"tls_cert": HERE, "tls_key": HERE},
     "admin_bearer_token_file": {"admin_bearer_token_file": ONE_LINE},
     "admin_basic_auth_file": {"admin_basic_auth_file": ONE_LINE},
     "upstream_ca": {"upstream_ca": HERE},
@@ -61,8 +59,8 @@ OTHER_VALUES: dict[str, dict[str, Any]] = {
 }
 #: What the supervisor itself acts on.
 SUPERVISORS = {
-    "upstream", "listen", "admin", "admin_tls_cert", "admin_tls_key", "admin_hosts", "relays", "stop_timeout",
-    "health_misses", "mute_limit", "engine_socket",
+    "upstream", "listen", "admin", "tls_cert", "tls_key", "admin_tls_cert", "admin_tls_key", "admin_hosts", "relays",
+    "stop_timeout", "health_misses", "mute_limit", "engine_socket",
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from prefillwatch.commands.options import settings_options
 from prefillwatch.config import Settings
 from prefillwatch.errors import ConfigError
 from prefillwatch.settings.addresses import ListenAddress
-from prefillwatch.supervision.certificates import check_certificates
+from prefillwatch.supervision.certificates import check_authority
 from prefillwatch.supervision.launch import Launch
 from prefillwatch.supervision.listening import reachable_here
 from prefillwatch.supervision.own_address import refuse_own_address
@@ -64,7 +64,7 @@ def supervise(launch: Launch) -> int:
     """Run the sidecar to its end and give the exit code. Raises ListenError, StartError, ConfigError."""
     settings = launch.settings
     logs.configure(settings.log_level, settings.log_format, "prefillwatch")
-    check_certificates(settings)
+    check_authority(settings)
     refuse_own_address(settings, launch.upstream)
     supervisor = Supervisor(launch)
     return asyncio.run(supervisor.run(lambda: _say_where_to_look(launch, supervisor)))

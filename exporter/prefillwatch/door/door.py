@@ -41,14 +41,13 @@ class Door:
     """Serves the listeners from `open` to `close`. Nothing that comes in through it can make it end."""
 
     def __init__(
-        self, listeners: Sequence[socket.socket], pages: Pages, tls: tuple[str, str] | None = None, most: int = 0
+        self, listeners: Sequence[socket.socket], pages: Pages, tls: ssl.SSLContext | None = None, most: int = 0
     ) -> None:
-        """``tls``: certificate chain and key, PEM files. ``most`` connections; 0: what the process has descriptors for.
-        Raises OSError for files that cannot be used."""
+        """``tls``: how connections from now on are spoken to; None: plainly. ``most`` connections; 0: what the process
+        has descriptors for."""
         self._listeners = listeners
         self._pages = pages
-        self._tls_files = tls
-        self._tls = _context(*tls) if tls else None
+        self.tls = tls
         self._most = most or _affordable()
         self._visits: dict[asyncio.Task[None], _Visit] = {}  # oldest first
         self._turned_away = 0
@@ -70,12 +69,6 @@ class Door:
             task.cancel()
         if self._visits:
             await asyncio.wait(list(self._visits))
-
-    def reload(self) -> None:
-        """Read the certificate files anew; connections from now on get what is in them. Raises OSError, and keeps what
-        was, where they cannot be used."""
-        if self._tls_files is not None:
-            self._tls = _context(*self._tls_files)
 
     # Connections
     # -----------------------------------------------------------------------------------------------------------------
@@ -99,7 +92,7 @@ class Door:
 
     def _let_in(self, opened: socket.socket) -> None:
         visit = _Visit(opened)
-        task = asyncio.get_running_loop().create_task(visit.run(self._pages, self._tls))
+        task = asyncio.get_running_loop().create_task(visit.run(self._pages, self.tls))
         self._visits[task] = visit
         task.add_done_callback(self._left)
 
@@ -198,14 +191,6 @@ async def _say_goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
             left -= len(data)
     writer.close()
     await writer.wait_closed()
-
-
-def _context(certificate: str, key: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    context.set_alpn_protocols(["http/1.1"])
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    return context
 
 
 def _affordable() -> int:

@@ -437,6 +437,11 @@ EXPOSED_SERIES = _gauge("exposed_series", (), "Series on this page, this one inc
 LABEL_SETS_REFUSED = _counter(
     "label_sets_refused_total", (), "New sets of label values refused because their metric had too many already."
 )
+CERTIFICATE_EXPIRY = _gauge(
+    "certificate_expiry_timestamp_seconds",
+    (Label("listener", ("data", "admin")),),
+    "Unix time at which the certificate that a listener of ours serves ends, in seconds. Absent for one without TLS.",
+)
 BUILD_INFO = _gauge("build_info", (Label("version"),), "Always 1; the version of prefillwatch.")
 DRAINING = _gauge("draining", (), "1 while no new requests are accepted because of a shutdown, else 0.")
 

@@ -64,3 +64,5 @@ def publish_control(registry: Registry, control: Control) -> None:
         registry.gauge(table.UPSTREAM_HEALTH_DURATION).set((), control.upstream.check_seconds)
         for reason, count in control.upstream.failures.items():
             registry.counter(table.UPSTREAM_HEALTH_FAILURES).set_total((reason,), count)
+    for listener, expires_at in control.certificates.items():
+        registry.gauge(table.CERTIFICATE_EXPIRY).set((listener,), expires_at)

@@ -24,6 +24,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     relay.reactor.on_signal(signal.SIGTERM, relay.drain)
     relay.reactor.on_signal(signal.SIGUSR2, relay.announce)
+    relay.reactor.on_signal(signal.SIGHUP, relay.renew_certificate)
+    relay.renew_certificate()  # what came before there was anybody to hear of it
     relay.start()
     gc.collect()
     gc.freeze()

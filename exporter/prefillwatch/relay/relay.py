@@ -94,10 +94,10 @@ class Relay:
         self._loops = 0
         self._listener_tls = None
         upstream_tls = None
-        if settings.tls_cert or upstream.tls:
+        if settings.tls_fd >= 0 or upstream.tls:
             from prefillwatch.relay import tls  # the ssl module costs memory where it is not used
 
-            self._listener_tls = tls.listener_context(settings)
+            self._listener_tls = tls.ListenerTls(settings.tls_fd) if settings.tls_fd >= 0 else None
             upstream_tls = tls.upstream_context(settings, upstream)
         self.dialer = Dialer(reactor, upstream, upstream_tls, settings.connect_timeout_s, self._spare_descriptor)
         self.client_idle = Deadlines[ClientConnection](reactor, settings.client_idle_s, ClientConnection.abort)
@@ -181,6 +181,11 @@ class Relay:
         self._say_hello()
         self._in_slices(Exchange.announce, list(self.exchanges.values()))
 
+    def renew_certificate(self) -> None:
+        """The supervisor has put another one down."""
+        if self._listener_tls is not None:
+            self._listener_tls.renew()
+
     def _close_idle(self) -> None:
         self.pool.close()
         self._in_slices(ClientConnection.drain, list(self.clients))
@@ -260,7 +265,7 @@ class Relay:
             if self._listener_tls is not None:
                 from prefillwatch.relay.tls import TlsSocket  # see __init__
 
-                tls = TlsSocket(self._listener_tls, opened, None)
+                tls = TlsSocket(self._listener_tls.context, opened, None)
             self._refused_ns = 0
             self.clients.add(ClientConnection(self, opened, tls, peer_of(address)))
         except OSError:

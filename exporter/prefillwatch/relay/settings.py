@@ -30,8 +30,7 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     client_write_s: float = 60.0  # without one byte of an answer taken
     idle_limit_s: float = 0.0  # longest silence of an answer; 0: none
     drain_s: float = 25.0
-    tls_cert: str = ""
-    tls_key: str = ""
+    tls_fd: int = -1  # memory with certificate and key for clients, see certificate.py; -1: they speak plainly
     upstream_ca: str = ""
     upstream_insecure: bool = False
     preserve_host: bool | None = None  # None: kept, but for https upstreams, which route and verify by their own name
@@ -43,8 +42,6 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def decode_settings(document: bytes) -> RelaySettings:
     """The settings in a JSON document. Raises ValueError (msgspec.ValidationError is one) that names the bad field."""
     settings = msgspec.json.decode(document, type=RelaySettings)
-    if bool(settings.tls_cert) != bool(settings.tls_key):
-        raise ValueError("tls_cert and tls_key belong together; only one of them is set")
     parse_upstream(settings.upstream)
     return settings
 

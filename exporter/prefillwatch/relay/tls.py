@@ -7,6 +7,7 @@ import socket
 import ssl
 from typing import Any
 
+from prefillwatch.relay.certificate import context_of, read_shared
 from prefillwatch.relay.settings import RelaySettings, Upstream
 
 
@@ -62,15 +63,26 @@ class TlsSocket:
             self._tls.unwrap()
 
 
-def listener_context(settings: RelaySettings) -> ssl.SSLContext | None:
-    """The context for clients; None: they speak plainly. Raises OSError."""
-    if not settings.tls_cert:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    context.set_alpn_protocols(["http/1.1"])
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    return context
+class ListenerTls:
+    """How clients are spoken to: by the certificate that the supervisor put down last, if it can be used."""
+
+    __slots__ = ("_fd", "_pem", "context")
+
+    def __init__(self, fd: int) -> None:
+        """``fd`` is the memory that the certificate is in. Raises OSError."""
+        self._fd = fd
+        self._pem = read_shared(fd) or b""
+        self.context = context_of(self._pem)
+
+    def renew(self) -> None:
+        """New connections get the certificate that is there now; those that are open keep theirs.
+
+        What is being written just now is left: whoever writes says so when it is done.
+        """
+        pem = read_shared(self._fd)
+        if pem and pem != self._pem:
+            with contextlib.suppress(OSError):  # the supervisor has tried it
+                self._pem, self.context = pem, context_of(pem)
 
 
 def upstream_context(settings: RelaySettings, upstream: Upstream) -> ssl.SSLContext | None:

@@ -56,7 +56,9 @@ class Launch:
             return {}
         return {FORWARDED_ALLOW_IPS: "*" if self.upstream.startswith("unix:") else "127.0.0.1,::1"}
 
-    def relay_settings(self, index: int, listen_fds: Sequence[int], tap_fd: int, supervisor_fd: int = -1) -> bytes:
+    def relay_settings(
+        self, index: int, listen_fds: Sequence[int], tap_fd: int, supervisor_fd: int = -1, tls_fd: int = -1
+    ) -> bytes:
         """The JSON that relay ``index`` reads."""
         settings = self.settings
         return msgspec.json.encode(
@@ -77,8 +79,7 @@ class Launch:
                 client_write_s=settings.client_write_timeout,
                 idle_limit_s=settings.idle_limit,
                 drain_s=settings.drain_timeout,
-                tls_cert=str(settings.tls_cert or ""),
-                tls_key=str(settings.tls_key or ""),
+                tls_fd=tls_fd,
                 upstream_ca=str(settings.upstream_ca or ""),
                 upstream_insecure=settings.upstream_insecure,
                 preserve_host=settings.preserve_host,

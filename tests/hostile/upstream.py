@@ -32,9 +32,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             head = await reader.readuntil(b"\r\n\r\n")
             first, *lines = head[:-4].split(b"\r\n")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
-            left = int(headers.get(b"content-length", 0))
-            while left > 0 and (data := await reader.read(min(left, 1 << 20))):
-                left -= len(data)
+            await _take_body(reader, headers)
             async for piece in _answer(first.split(b" ")[1].partition(b"?")[0], headers):
                 if writer.transport.is_closing():
                     return
@@ -44,6 +42,17 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         pass
     finally:
         writer.transport.abort()
+
+
+async def _take_body(reader: asyncio.StreamReader, headers: dict[bytes, bytes]) -> None:
+    if b"transfer-encoding" in headers:
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            await reader.readexactly(size + 2)
+        while await reader.readuntil(b"\r\n") != b"\r\n":
+            pass
+    left = int(headers.get(b"content-length", 0))
+    while left > 0 and (data := await reader.read(min(left, 1 << 20))):
+        left -= len(data)
 
 
 def _answer(path: bytes, headers: dict[bytes, bytes]) -> AsyncIterator[bytes]:

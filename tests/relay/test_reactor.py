@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -186,3 +188,151 @@ def test_an_expired_item_may_be_added_again(reactor: Reactor) -> None:
     deadlines.add(0)
     run_until(reactor, lambda: len(expired) == 3)
     assert expired == [0, 1, 2]
+
+
+# What can wait
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def busy(reactor: Reactor, sockets: list[socket.socket], seconds: float) -> list[str]:
+    """Handlers at the back, each of which takes so long, and one at the front that is told after each of them."""
+    seen: list[str] = []
+    ours, theirs = socket.socketpair()
+
+    def at_front(_events: int) -> None:
+        seen.append("front")
+        ours.recv(100)
+
+    def at_back(_events: int) -> None:
+        seen.append("back")
+        theirs.send(b"x")
+        until = monotonic_ns() + int(seconds * 1e9)
+        while monotonic_ns() < until:
+            pass
+
+    reactor.register(ours.fileno(), at_front, select.EPOLLIN)
+    for end in sockets:
+        reactor.register_back(end.fileno(), at_back, select.EPOLLIN | select.EPOLLET)
+    run_until(reactor, lambda: seen.count("back") >= len(sockets))
+    reactor.forget(ours.fileno())
+    ours.close()
+    theirs.close()
+    return seen
+
+
+def test_what_is_at_the_front_comes_between_what_is_at_the_back(reactor: Reactor) -> None:
+    pairs = [socket.socketpair() for _ in range(20)]
+    for _, theirs in pairs:
+        theirs.send(b"x")
+    seen = busy(reactor, [ours for ours, _ in pairs], seconds=0.004)
+    longest = max(len(run) for run in "".join(word[0] for word in seen).split("f"))
+    assert longest <= 2, seen  # one more may have begun when the first had taken the whole time
+    for ours, theirs in pairs:
+        ours.close()
+        theirs.close()
+
+
+def test_what_comes_soon_at_the_back_waits_for_its_share_of_a_turn(reactor: Reactor) -> None:
+    seen: list[int] = []
+    turns: list[int] = []
+
+    def work(number: int) -> None:
+        seen.append(number)
+        until = monotonic_ns() + 4_000_000
+        while monotonic_ns() < until:
+            pass
+
+    def count() -> None:
+        turns.append(len(seen))
+        if len(seen) < 10:
+            reactor.soon(count)
+
+    for number in range(10):
+        reactor.soon_back(partial(work, number))
+    reactor.soon(count)
+    run_until(reactor, lambda: len(seen) == 10)
+    assert seen == list(range(10))
+    assert max(after - before for before, after in itertools.pairwise(turns)) <= 2
+
+
+def test_a_descriptor_goes_to_the_front_with_what_it_has_to_tell(reactor: Reactor) -> None:
+    ours, theirs = socket.socketpair()
+    seen: list[int] = []
+    reactor.register_back(ours.fileno(), seen.append)
+    reactor.to_front(ours.fileno())
+    reactor.to_front(ours.fileno())  # twice does no harm
+    theirs.send(b"x")
+    run_until(reactor, lambda: any(events & select.EPOLLIN for events in seen))
+    reactor.to_back(ours.fileno())
+    reactor.to_back(ours.fileno())
+    seen.clear()
+    theirs.send(b"x")
+    run_until(reactor, lambda: any(events & select.EPOLLIN for events in seen))
+    reactor.forget(ours.fileno())
+    seen.clear()
+    theirs.send(b"x")
+    run(reactor, seconds=0.02)
+    assert not seen
+    ours.close()
+    theirs.close()
+
+
+def test_a_timer_that_falls_due_while_the_back_is_served_is_not_slept_through(reactor: Reactor) -> None:
+    """A sleep until a moment that has passed would be one without end."""
+    seen: list[int] = []
+
+    def slow() -> None:
+        until = monotonic_ns() + 5_000_000
+        while monotonic_ns() < until:
+            pass
+
+    for _ in range(20):
+        reactor.call_later(0.002, lambda: seen.append(1))
+        reactor.soon_back(slow)
+        run(reactor, seconds=0.02)
+    assert len(seen) == 20
+
+
+def test_a_fault_at_the_back_is_reported_and_the_others_go_on(reactor: Reactor, crashes: Crashes) -> None:
+    ours, theirs = socket.socketpair()
+    seen: list[int] = []
+
+    def faulty(_events: int) -> None:
+        raise ValueError("at the back")
+
+    reactor.register_back(ours.fileno(), faulty)
+    reactor.soon_back(lambda: seen.append(1))
+    theirs.send(b"x")
+    run(reactor, seconds=0.02)
+    assert seen == [1]
+    assert crashes
+    reactor.forget(ours.fileno())
+    ours.close()
+    theirs.close()
+
+
+def test_many_that_expire_together_do_so_a_few_per_turn(reactor: Reactor) -> None:
+    expired: list[int] = []
+    seen: list[int] = []
+
+    def expire(number: int) -> None:
+        expired.append(number)
+        until = monotonic_ns() + 300_000
+        while monotonic_ns() < until:
+            pass
+
+    deadlines = Deadlines[int](reactor, 0.005, expire)
+    for number in range(100):
+        deadlines.add(number)
+
+    def count() -> None:
+        seen.append(len(expired))
+        if len(expired) < 100:
+            reactor.soon(count)
+
+    reactor.soon(count)
+    run_until(reactor, lambda: len(expired) == 100)
+    assert expired == list(range(100))
+    assert max(after - before for before, after in itertools.pairwise(seen)) <= 32  # by the timer, and at the back
+    deadlines.add(100)
+    run_until(reactor, lambda: len(expired) == 101)

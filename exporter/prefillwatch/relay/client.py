@@ -74,7 +74,7 @@ class ClientConnection:
         self._end_announced = False  # the client's; it will not be again, so reading goes on up to it
         self._lingered = 0
         self._deadlines(self.state).add(self)  # type: ignore[union-attr]
-        relay.reactor.register(self.fd, self._on_event if tls is None else self._on_handshake, EDGES)
+        relay.reactor.register_back(self.fd, self._on_event if tls is None else self._on_handshake, EDGES)
 
     def _go(self, state: ClientState) -> None:
         """Go to the next state, and from the deadline of this one to the next one's. Raises ClientStateError."""
@@ -135,7 +135,7 @@ class ClientConnection:
             self.gone()
             return None
         if len(data) == _READ_BYTES or self._end_announced or self.is_tls:
-            self.relay.reactor.soon(self._read_on)
+            self.relay.reactor.soon_back(self._read_on)
         return data
 
     def _read_on(self) -> None:
@@ -218,7 +218,7 @@ class ClientConnection:
         """Bytes of the body that were too much for one turn of the loop."""
         data = bytes(self._buffer)
         self._buffer.clear()
-        self.relay.reactor.soon(self._read_on)
+        self.relay.reactor.soon_back(self._read_on)
         return data
 
     def _take_body(self, exchange: Exchange, data: bytes, now: int) -> None:
@@ -250,7 +250,7 @@ class ClientConnection:
         if self._claim is not None and self._claim.state is Room.WAITING:
             self._go(ClientState.WAITING)
         elif end < len(data):
-            self.relay.reactor.soon(self._read_on)
+            self.relay.reactor.soon_back(self._read_on)
 
     def _read_early(self) -> None:
         """While an answer is under way: further requests, or the client's end."""
@@ -292,7 +292,7 @@ class ClientConnection:
         """There is room for the whole body."""
         if self.state is ClientState.WAITING:
             self._go(ClientState.BODY)
-            self.relay.reactor.soon(self._read_on)
+            self.relay.reactor.soon_back(self._read_on)
 
     def room_lost(self, loss: Loss) -> None:
         """The request has to go."""
@@ -400,7 +400,7 @@ class ClientConnection:
         self._forget_early()
         if self._buffer or self.state is ClientState.FULL:
             self._begin_request(monotonic_ns())
-            self.relay.reactor.soon(self._next_request)
+            self.relay.reactor.soon_back(self._next_request)
         else:
             self._go(ClientState.IDLE)
 
@@ -470,7 +470,7 @@ class ClientConnection:
         except OSError:
             self.abort()
             return
-        self.relay.reactor.soon(self._read_on)
+        self.relay.reactor.soon_back(self._read_on)
 
     def _throw_away(self) -> None:
         data = self._receive()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from prefillwatch.relay.reactor import Reactor, monotonic_ns
+
+#: Ending one may mean an answer: as many are ended before tokens have their turn.
+_AT_ONCE: Final = 16
+_NEVER: Final = 2**63
 
 T = TypeVar("T")
 
@@ -52,12 +56,19 @@ class Deadlines(Generic[T]):
         self._reactor.call_at(due, self._expire)
 
     def _expire(self) -> None:
-        self._armed = False
+        """Those whose time is over; where many came together, a few per turn."""
         now = monotonic_ns()
-        while self._due:
-            item, due = next(iter(self._due.items()))
-            if due > now:
-                self._arm(due)
-                return
+        for _ in range(_AT_ONCE):
+            item, due = next(iter(self._due.items()), (None, _NEVER))
+            if item is None or due > now:
+                break
             del self._due[item]
             self._reactor.guarded(partial(self._expired, item))
+        self._armed = False
+        if self._due:
+            due = next(iter(self._due.values()))
+            if due > now:
+                self._arm(due)
+            else:
+                self._armed = True
+                self._reactor.soon_back(self._expire)

@@ -132,7 +132,7 @@ class Dial:
             self._addresses.insert(0, address)
             self._reactor.call_later(_BACKLOG_RETRY_S, self._try_next)
         elif code in (0, errno.EINPROGRESS):
-            self._reactor.register(self._socket.fileno(), self._on_connecting, EDGES)
+            self._reactor.register_back(self._socket.fileno(), self._on_connecting, EDGES)
         else:
             self._try_next()
 
@@ -195,7 +195,7 @@ class Lookup:
     def addresses(self, found: Callable[[list[Address]], None]) -> None:
         """Call ``found`` soon, with nothing where there are none."""
         if self._upstream.is_numeric or monotonic_ns() < self._stale_ns:
-            self._reactor.soon(lambda: found(self._known))
+            self._reactor.soon_back(lambda: found(self._known))
             return
         self._waiting.append(found)
         if len(self._waiting) == 1:

@@ -7,6 +7,10 @@ Rules that users of the loop obey:
 
 - Sockets are registered once, for reading and writing, edge-triggered. Whoever stops reading early must come back by
   itself (`soon`): the kernel does not tell twice.
+- What strangers can make as much of as they like is *at the back*: connections, handshakes, requests, and upstream's
+  answers before they are streams. A turn gives it a few milliseconds; the rest waits for the next, so that tokens,
+  which are at the front, come in between. Nothing at the front pays for it: a second epoll, watched by the first, holds
+  what is at the back.
 - A closed descriptor's number may come back at once, while events for its old owner wait in the same batch. So sockets
   are closed through `close`, which takes effect between batches.
 """
@@ -36,6 +40,9 @@ QUIET: Final = select.EPOLLIN | select.EPOLLOUT
 ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
+#: Longest that a turn works at the back, but for the end of the piece that it is at: so much a token waits at most.
+#: Long enough for some twenty requests, so that what the turns themselves cost does not show.
+_BACK_NS: Final = 3_000_000
 #: Where the system knows no limit; more than any machine has ports for.
 _UNLIMITED: Final = 1 << 20
 
@@ -52,9 +59,12 @@ class Reactor:
         self.late_ns = 0
         self._on_crash = on_crash
         self._epoll = select.epoll()
+        self._back = select.epoll()
+        self._at_back: set[int] = set()
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._count = itertools.count()
         self._soon: deque[Callable[[], None]] = deque()
+        self._soon_back: deque[Callable[[], None]] = deque()
         self._closing: list[socket.socket] = []
         self._unsettled = False  # something is to do before the next sleep
         self._due = monotonic_ns() + _MAX_WAIT_NS  # of the earliest timer
@@ -64,6 +74,8 @@ class Reactor:
         for end in (self._wake_reader, self._wake_writer):
             end.setblocking(False)
         self.register(self._wake_reader.fileno(), self._on_wake, select.EPOLLIN)
+        self.register(self._back.fileno(), self._on_back, select.EPOLLIN)
+        self._back_waits = False
         self._signals: dict[int, Callable[[], None]] = {}
 
     # Descriptors
@@ -74,11 +86,32 @@ class Reactor:
         self.handlers[fd] = handler
         self._epoll.register(fd, mask)
 
+    def register_back(self, fd: int, handler: Handler, mask: int = EDGES) -> None:
+        """Watch a descriptor at the back. Raises OSError."""
+        self.handlers[fd] = handler
+        self._back.register(fd, mask)
+        self._at_back.add(fd)
+
+    def to_front(self, fd: int) -> None:
+        """What comes for this descriptor must not wait from now on; what is there already is told anew."""
+        if fd in self._at_back:
+            self._at_back.discard(fd)
+            self._back.unregister(fd)
+            self._epoll.register(fd, EDGES)
+
+    def to_back(self, fd: int) -> None:
+        """What comes for it can wait again."""
+        if fd not in self._at_back:
+            self._epoll.unregister(fd)
+            self._back.register(fd, EDGES)
+            self._at_back.add(fd)
+
     def forget(self, fd: int) -> None:
         """Watch it no more; it stays open."""
         self.handlers[fd] = _ignore
         with contextlib.suppress(OSError):
-            self._epoll.unregister(fd)
+            (self._back if fd in self._at_back else self._epoll).unregister(fd)
+        self._at_back.discard(fd)
 
     def close(self, opened: socket.socket) -> None:
         """Close a socket as soon as no event of this batch can be for it."""
@@ -100,6 +133,11 @@ class Reactor:
     def soon(self, callback: Callable[[], None]) -> None:
         """Call in the next turn, after the events that wait by then."""
         self._soon.append(callback)
+        self._unsettled = True
+
+    def soon_back(self, callback: Callable[[], None]) -> None:
+        """Call in one of the next turns, at the back."""
+        self._soon_back.append(callback)
         self._unsettled = True
 
     # From outside
@@ -149,6 +187,7 @@ class Reactor:
         """Give back the loop's own descriptors."""
         self._close_now()
         self._epoll.close()
+        self._back.close()
         self._wake_reader.close()
         self._wake_writer.close()
 
@@ -158,16 +197,50 @@ class Reactor:
         ``before`` is when we went to sleep, if it was the end of that sleep that woke us.
         """
         self._run_soon()
+        if self._back_waits or self._soon_back:
+            now = self._run_back(now)
         while now >= self._due:
             self._run_timers(now, before)
             now = monotonic_ns()
         self._close_now()
-        self._unsettled = bool(self._soon)
+        self._unsettled = bool(self._soon or self._soon_back)
         return now
 
     def _run_soon(self) -> None:
         for _ in range(len(self._soon)):
             self.guarded(self._soon.popleft())
+
+    def _on_back(self, _events: int) -> None:
+        """Something is at the back: it comes after all that is at the front in this batch."""
+        self._back_waits = self._unsettled = True
+
+    def _run_back(self, now: int) -> int:
+        """One event and one callback in turn, while there is time; gives the time at the end.
+
+        Events are fetched one by one, so that those that must wait stay with the kernel, and none is for a descriptor
+        that has been closed meanwhile.
+        """
+        until = now + _BACK_NS
+        callbacks, handlers = self._soon_back, self.handlers
+        for _ in range(len(callbacks) + _MAX_EVENTS):
+            batch = self._back.poll(0.0, 1) if self._back_waits else []
+            for fd, events in batch:
+                handler = handlers.get(fd, _ignore)
+                try:
+                    handler(events)
+                except Exception as error:  # see run
+                    self._on_crash(handler, error)
+            self._back_waits = bool(batch)
+            if callbacks:
+                self.guarded(callbacks.popleft())
+            elif not batch:
+                break
+            now = monotonic_ns()
+            if now >= until:
+                break
+        # The first epoll tells of the second for as long as there is something in it.
+        self._back_waits = False
+        return now
 
     def _run_timers(self, now: int, before: int) -> None:
         timers = self._timers
@@ -189,6 +262,7 @@ class Reactor:
         closing, self._closing = self._closing, []
         for opened in closing:
             self.handlers.pop(opened.fileno(), None)
+            self._at_back.discard(opened.fileno())
             opened.close()
 
 

@@ -39,7 +39,8 @@ from prefillwatch.wire.tap import Hello, Kind, RelayStats
 _LINGER_S: Final = 2.0
 _SAME_SIGNAL_NS: Final = 500_000_000
 _STATS_S: Final = 1.0
-_ACCEPTS_PER_TURN: Final = 64
+#: As many handshakes begin before others have their turn.
+_ACCEPTS_AT_ONCE: Final = 16
 #: Errors of accept() that are about that one connection. Any other would come again at once.
 _CLIENT_LEFT: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ETIMEDOUT, errno.ENETUNREACH))
 #: Without a free descriptor, for one, accepting is tried again after this long.
@@ -138,7 +139,7 @@ class Relay:
     def _listen(self, listeners: Sequence[socket.socket]) -> None:
         for listener in listeners:
             listener.setblocking(False)
-            self.reactor.register(listener.fileno(), self._acceptor(listener), select.EPOLLIN)
+            self.reactor.register_back(listener.fileno(), self._acceptor(listener), select.EPOLLIN)
 
     def cover(self, listeners: Sequence[socket.socket]) -> None:
         """Accept on these listeners of other relays too, and no longer on those named before."""
@@ -220,7 +221,7 @@ class Relay:
     # -----------------------------------------------------------------------------------------------------------------
 
     def _acceptor(self, listener: socket.socket) -> Handler:
-        return lambda _events: self._accept(listener, _ACCEPTS_PER_TURN)
+        return lambda _events: self._accept(listener, _ACCEPTS_AT_ONCE)
 
     def _accept(self, listener: socket.socket, limit: int) -> None:
         for _ in range(limit):
@@ -278,7 +279,7 @@ class Relay:
 
         def resume() -> None:
             if listener.fileno() == fd and not self.draining:  # else it was closed meanwhile
-                self.reactor.register(fd, self._acceptor(listener), select.EPOLLIN)
+                self.reactor.register_back(fd, self._acceptor(listener), select.EPOLLIN)
 
         self.reactor.call_later(_ACCEPT_PAUSE_S, resume)
 

@@ -90,7 +90,7 @@ class Exchange:
         self.last_read_ns = now = monotonic_ns()  # the silence until here was not upstream's
         self._run(self.core.client_free(now))
         if self._upstream is not None:
-            self.relay.reactor.soon(self._read_on)
+            self.relay.reactor.soon_back(self._read_on)
 
     def client_gone(self, reason: str = "") -> None:
         """The client has left, or was left for a reason."""
@@ -143,9 +143,10 @@ class Exchange:
         self._upstream = connection
         self._recv = connection.recv
         self.relay.reactor.handlers[connection.fd] = self._on_upstream
+        self.relay.reactor.to_back(connection.fd)
         self._run(self.core.connected(injected=sending.injected))
         if self._end_announced:
-            self.relay.reactor.soon(self._read_on)
+            self.relay.reactor.soon_back(self._read_on)
         self._pump()
 
     def _unreachable(self, reason: str) -> None:
@@ -164,7 +165,7 @@ class Exchange:
             self._read()
             return
         if again:
-            self.relay.reactor.soon(self._pump)
+            self.relay.reactor.soon_back(self._pump)
         elif sending.sent_ns:
             self._run(self.core.sent(sending.sent_ns))
             if upstream.reused and self.core.answer is None:
@@ -229,7 +230,7 @@ class Exchange:
         if upstream is None or self.core.state not in READING:
             return
         if self.core.is_behind:
-            self.relay.reactor.soon(self._read_on)
+            self.relay.reactor.soon_back(self._read_on)
             self._take(b"", monotonic_ns())
             return
         try:
@@ -250,11 +251,11 @@ class Exchange:
             self._upstream_ended(clean=True, unread=False)
             return
         if more:
-            self.relay.reactor.soon(self._read_on)
+            self.relay.reactor.soon_back(self._read_on)
         self.last_read_ns = now
         self._take(data, now)
         if self.core.is_behind and not more:
-            self.relay.reactor.soon(self._read_on)
+            self.relay.reactor.soon_back(self._read_on)
 
     def _take(self, data: bytes, now: int) -> None:
         may_resend = self._sending is not None and self._sending.is_whole
@@ -346,6 +347,7 @@ class Exchange:
             self.core.request.headers.clear()
         if command.stream and self._upstream is not None:
             self._upstream.acknowledge_late(self.last_read_ns)
+            self.relay.reactor.to_front(self._upstream.fd)
 
     def _leave(self, command: Leave) -> None:
         upstream, self._upstream = self._upstream, None

@@ -23,6 +23,7 @@ TRUST = Trust(
     usage_rests=False,
     unparsed={},
     upstream_restarts=0.0,
+    refused={"header_line": 5.0},  # which is what it should be
 )
 CALM = Figures(
     server="prefillwatch",
@@ -54,6 +55,10 @@ def test_a_sidecar_that_sees_everything() -> None:
         ({"usage_told": False}, "no_usage", Sort.NOTE),
         ({"usage_told": False, "usage_rests": True}, "usage_refused", Sort.NOTE),
         ({"upstream_restarts": 1.0}, "upstream_restarted", Sort.NOTE),
+        ({"refused": {"bodies_full": 2.0}}, "no_room_for_bodies", Sort.NOTE),
+        ({"refused": {"clients_full": 2.0, "no_descriptors": 1.0}}, "no_room_for_clients", Sort.NOTE),
+        ({"refused": {"loop": 2.0}}, "loop", Sort.NOTE),
+        ({"refused": {"write_timeout": 2.0}}, "clients_take_nothing", Sort.NOTE),
     ],
 )
 def test_each_blind_spot(change: dict[str, object], symptom: str, sort: Sort) -> None:

@@ -170,17 +170,18 @@ def test_records_that_cannot_follow_are_counted_and_dropped() -> None:
 def test_totals_of_a_relay_go_on_over_its_restarts() -> None:
     observed = Observed()
 
-    def told(epoch: int, counts: tuple[int, ...], retries: int) -> None:
+    def told(epoch: int, counts: tuple[int, ...], retries: int, given: int = 0) -> None:
         builder = PacketBuilder(0, epoch)
-        stats = RelayStats(1, 1, 0, 0, (0.1,), counts, float(sum(counts)), retries=retries)
+        stats = RelayStats(1, 1, 0, 0, (0.1,), counts, float(sum(counts)), retries=retries, places_given=given)
         builder.add(0, 0, Kind.STATS, encode_payload(stats))
         observed.taps.feed(builder.take(), 0)
 
     told(1, (5, 1), 2)
-    told(1, (7, 1), 3)
-    told(2, (1, 0), 1)
+    told(1, (7, 1), 3, 5)
+    told(2, (1, 0), 1, 2)
     relay = observed.taps.relays[0]
     assert (relay.lag_counts, relay.lag_sum, relay.retries) == ([8, 1], 9.0, 4)
+    assert relay.displaced == 7
 
 
 def test_a_gap_that_ended_when_the_relay_woke_up_late_is_marked_as_our_own() -> None:

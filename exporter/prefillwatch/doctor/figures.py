@@ -108,6 +108,7 @@ class Trust:
     usage_rests: bool  # upstream refused to be asked for it
     unparsed: Mapping[str, float]  # events or bodies that were not understood, by reason
     upstream_restarts: float
+    refused: Mapping[str, float]  # requests that prefillwatch itself refused or left, by reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

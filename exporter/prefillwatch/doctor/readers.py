@@ -156,6 +156,9 @@ def _trust(span: Span) -> Trust:
             reason: count for reason, count in span.totals(table.UNPARSED_EVENTS.name, "reason").items() if count
         },
         upstream_restarts=span.total(table.UPSTREAM_RESTARTS.name) or 0.0,
+        refused={
+            reason: count for reason, count in span.totals(table.REFUSED_REQUESTS.name, "reason").items() if count
+        },
     )
 
 

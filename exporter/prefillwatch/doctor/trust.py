@@ -19,6 +19,33 @@ WITHOUT_KV: Final = ("llamacpp", "tgi")
 LARGE_STEPS: Final = ("2k-8k", "8k+")
 #: Share of the engine's requests that may be missing before somebody is taken to go past the sidecar.
 _MISSING_SHARE: Final = 0.2
+#: Limits of the sidecar: symptom, reasons of refused requests, what is the matter, what to do.
+_LIMITS: Final = (
+    (
+        "no_room_for_bodies",
+        ("bodies_full", "upload_too_slow"),
+        "prefillwatch had no room for some request bodies",
+        "--max-bodies higher, where the memory is there, or --max-body lower",
+    ),
+    (
+        "no_room_for_clients",
+        ("clients_full", "no_descriptors"),
+        "prefillwatch had no room for some clients",
+        "a higher limit of open files (ulimit -n, LimitNOFILE=), or --relays 2",
+    ),
+    (
+        "loop",
+        ("loop",),
+        "Upstream leads back to prefillwatch",
+        "--upstream must name the server, not what clients connect to",
+    ),
+    (
+        "clients_take_nothing",
+        ("write_timeout",),
+        "Some clients took nothing of their answers",
+        "look at those clients; --client-write-timeout says how long they may",
+    ),
+)
 
 
 def blind_spots(figures: Figures) -> Iterator[Finding]:
@@ -28,6 +55,7 @@ def blind_spots(figures: Figures) -> Iterator[Finding]:
     if figures.trust is not None:
         yield from _of_upstream(figures, figures.trust)
         yield from _of_the_sidecar(figures.trust)
+        yield from _of_its_limits(figures.trust)
         yield from _bypass(figures)
 
 
@@ -144,6 +172,15 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
             "No answer tells its usage, so tokens are estimated from the text and cached ones are not known.",
             'clients: "stream_options": {"include_usage": true}; or serve --usage inject',
         )
+
+
+def _of_its_limits(trust: Trust) -> Iterator[Finding]:
+    """Requests that the sidecar itself turned away, where somebody can do something about it."""
+    for symptom, reasons, title, remedy in _LIMITS:
+        found = {reason: trust.refused[reason] for reason in reasons if reason in trust.refused}
+        if found:
+            words = f"{wording.many(sum(found.values()), 'request')} got an error of ours ({wording.listed(found)})."
+            yield _note(symptom, title, words, remedy, requests=sum(found.values()))
 
 
 def _lagging(lag: Histogram | None) -> float | None:

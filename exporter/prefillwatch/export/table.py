@@ -234,6 +234,12 @@ UPSTREAM_UNREACHABLE = _counter(
     (Label("reason"),),
     "Requests we answered with 502 because upstream could not be reached or closed before answering, by reason.",
 )
+REFUSED_REQUESTS = _counter(
+    "refused_requests_total",
+    (Label("reason"),),
+    "Requests that prefillwatch itself refused, left or cut, by reason; neither upstream nor an ordinary end of the "
+    "client's connection is one.",
+)
 TOKEN_DEADLINES = _counter(
     "token_deadlines_total",
     (MODEL,),
@@ -384,6 +390,22 @@ RELAY_SERVING = _gauge(
     "relay_serving",
     (RELAY,),
     "1 while the relay process lives and accepts connections, 0 while it starts, is mute or cannot accept.",
+)
+RELAY_CLIENT_LIMIT = _gauge(
+    "relay_client_limit",
+    (RELAY,),
+    "Client connections that a relay process can have at once, by its descriptors and max_clients.",
+)
+RELAY_DISPLACED = _counter(
+    "relay_clients_displaced_total",
+    (RELAY,),
+    "Client connections closed because others needed their place: idle ones, or those that sent no whole request.",
+)
+RELAY_HELD_BYTES = _gauge(
+    "relay_held_bytes",
+    (RELAY, Label("of", ("requests", "answers"))),
+    "Bytes that a relay process holds: of requests until upstream has them, with the room promised to large bodies; of "
+    "answers those that clients do not take.",
 )
 RELAY_RESTARTS = _counter("relay_restarts_total", (), "Relay processes that died and were started again.")
 OBSERVER_RESTARTS = _counter(

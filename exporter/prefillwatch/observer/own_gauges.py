@@ -24,6 +24,7 @@ def _publish_relay(registry: Registry, name: str, relay: RelayTap) -> None:
     registry.counter(table.TAP_DROPPED).set_total((name,), relay.dropped)
     registry.counter(table.RELAY_LOST_STREAMS).set_total((name,), relay.lost_streams)
     registry.counter(table.RELAY_RETRIES).set_total((name,), relay.retries)
+    registry.counter(table.RELAY_DISPLACED).set_total((name,), relay.displaced)
     registry.counter(table.RELAY_USAGE_REFUSED).set_total((name,), relay.usage_refused)
     stats = relay.stats
     if stats is None:
@@ -32,6 +33,10 @@ def _publish_relay(registry: Registry, name: str, relay: RelayTap) -> None:
     connections.set((name, "client"), stats.client_connections)
     connections.set((name, "upstream"), stats.upstream_connections)
     connections.set((name, "upstream_idle"), stats.idle_upstream_connections)
+    registry.gauge(table.RELAY_CLIENT_LIMIT).set((name,), stats.most_clients)
+    held = registry.gauge(table.RELAY_HELD_BYTES)
+    held.set((name, "requests"), stats.request_bytes)
+    held.set((name, "answers"), stats.unsent_bytes)
     registry.gauge(table.RELAY_USAGE_RESTS).set((name,), float(stats.usage_rests))
     registry.histogram(table.RELAY_LOOP_LAG).set_counts((name,), relay.lag_counts, relay.lag_sum)
 

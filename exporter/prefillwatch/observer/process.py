@@ -68,6 +68,8 @@ _MOST_OVER: Final = 256
 _TERM_PATIENCE_S: Final = 0.3
 
 _log = logging.getLogger(__name__)
+#: Ends of exchanges that are our doing; of a client only if a reason is told.
+_OURS: Final = frozenset((Finish.REJECTED, Finish.CLIENT_CLOSED, Finish.CUT))
 
 
 class Observer:
@@ -172,6 +174,8 @@ class Observer:
     def _exchange_ended(self, exchange: Exchange, end: End) -> None:
         if end.finish is Finish.UPSTREAM_UNREACHABLE:
             self.registry.counter(table.UPSTREAM_UNREACHABLE).add((end.reason,))
+        elif end.finish in _OURS and end.reason:
+            self.registry.counter(table.REFUSED_REQUESTS).add((end.reason,))
         self._over.append(exchange.request)
         for reason, count in exchange.unparsed().items():
             self.registry.counter(table.UNPARSED_EVENTS).add((reason,), count)

@@ -68,4 +68,7 @@ def relay_now(stats: RelayStats | None) -> dict[str, Any]:
         "upstream_connections": stats.upstream_connections,
         "idle_upstream_connections": stats.idle_upstream_connections,
         "exchanges": stats.exchanges,
+        "client_limit": stats.most_clients,
+        "request_bytes_held": stats.request_bytes,
+        "answer_bytes_held": stats.unsent_bytes,
     }

@@ -1,0 +1,73 @@
+"""Limits of ours, from a client's socket to what an operator sees of them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from tests.e2e.processes import Sidecar, eventually
+
+MIB = 2**20
+
+
+class _Echo(BaseHTTPRequestHandler):
+    """Answers with the lines of the request's head."""
+
+    def do_GET(self) -> None:
+        body = str(self.headers).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def upstream() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def sidecar(upstream: str) -> Iterator[Sidecar]:
+    limits = ("--max-body", "4MiB", "--max-clients", "100", "--client-write-timeout", "1s")
+    command = Sidecar("serve", "--upstream", upstream, *limits)
+    yield command
+    command.kill()
+    assert "Traceback" not in command.output, command.output
+
+
+def test_what_is_refused_and_what_is_held_is_seen(sidecar: Sidecar) -> None:
+    parts = urlsplit(sidecar.url)
+    with socket.create_connection((parts.hostname, parts.port)) as unfinished:
+        unfinished.sendall(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (3 * MIB) + b"x" * (2 * MIB))
+        eventually(lambda: sidecar.value("relay_held_bytes", of="requests") == 3 * MIB)
+        (relay,) = sidecar.state()["relays"].values()
+        assert (relay["request_bytes_held"], relay["client_limit"]) == (3 * MIB, 100)
+    answer = httpx.post(f"{sidecar.url}/x", content=b"x" * (5 * MIB), trust_env=False)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+    eventually(lambda: sidecar.value("refused_requests_total", reason="body_too_large") == 1)
+    eventually(lambda: sidecar.value("relay_held_bytes", of="requests") == 0)
+    assert sidecar.value("relay_client_limit") == 100
+
+
+def test_a_request_that_comes_back_to_its_sidecar_is_refused_and_counted(sidecar: Sidecar) -> None:
+    head = httpx.get(f"{sidecar.url}/head", trust_env=False).text
+    (via,) = [line.partition(": ")[2] for line in head.splitlines() if line.lower().startswith("via: ")]
+    assert "X-Forwarded-For: 127.0.0.1" in head.splitlines()
+    answer = httpx.get(f"{sidecar.url}/v1/models", headers={"Via": via}, trust_env=False)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (508, "loop")
+    eventually(lambda: sidecar.value("refused_requests_total", reason="loop") == 1)
+    assert "upstream leads back to this prefillwatch" in sidecar.output

@@ -54,7 +54,7 @@ def test_the_end_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_request_stays_one_of_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request, "_facts", fails)
-    facts = read_request(CHAT, "application/json", "", b'{"model": "m"}')
+    facts = read_request(CHAT, "", b'{"model": "m"}')
     assert facts is not None
     assert (facts.endpoint, facts.complete) == ("chat_completions", False)
     assert facts.fault.startswith("RecursionError in fails (")

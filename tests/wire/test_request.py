@@ -11,14 +11,14 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prefillwatch.wire.request import MAX_INFLATED_BYTES, RequestFacts, read_request
+from prefillwatch.wire.request import MAX_INFLATED_BYTES, RequestFacts, glance, read_request
 
 CHAT = "/v1/chat/completions"
 
 
 def read(path: str, body: Any, complete: bool = True, encoding: str = "") -> RequestFacts:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    facts = read_request(path, "application/json", encoding, data, complete)
+    facts = read_request(path, encoding, data, complete)
     assert facts is not None
     return facts
 
@@ -146,7 +146,7 @@ def test_fields_of_odd_shape_are_unknown_and_the_rest_is_read() -> None:
     facts = read(
         CHAT, {"model": 5, "stream": "yes", "n": "2", "max_tokens": -4, "messages": [None, {"content": "abc"}, 3]}
     )
-    assert facts == RequestFacts(endpoint="chat_completions", stream=False, prompt_chars=3)
+    assert facts == RequestFacts(endpoint="chat_completions", model="other", stream=False, prompt_chars=3)
     facts = read(CHAT, {"model": "llama", "n": 10**30, "max_tokens": 0, "messages": {"content": "abc"}})
     assert (facts.model, facts.choices, facts.max_tokens, facts.prompt_chars) == ("llama", 1, 0, 0)
 
@@ -171,9 +171,34 @@ def test_what_is_no_request_gives_no_facts(body: bytes) -> None:
 
 
 def test_other_paths_and_forms() -> None:
-    assert read_request("/v1/embeddings", "application/json", "", b"{}") is None
-    form = read_request(CHAT, "multipart/form-data; boundary=x", "", b"{}")
-    assert form == RequestFacts(endpoint="chat_completions", complete=False)
+    assert read_request("/v1/embeddings", "", b"{}") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "model"),
+    [
+        ('"llama"', "llama"),
+        ("null", ""),
+        ('""', ""),
+        ("5", "other"),
+        ("true", "other"),
+        ('["llama"]', "other"),
+        ('{"name":"llama"}', "other"),
+        (json.dumps("m" * 257), "other"),
+        (json.dumps("m" * 100_000), "other"),
+        ('"m\\u0007"', "m\a"),
+        ('"\\ud800"', "?"),
+        ('"x","model":"llama"', "llama"),  # as servers read it
+        ('"llama","model":7', "other"),
+    ],
+)
+def test_a_model_that_is_no_name_is_not_the_default_model(said: str, model: str) -> None:
+    assert read(CHAT, b'{"messages":[],"model":' + said.encode() + b"}").model == model
+
+
+def test_a_form_is_none_of_what_we_read_but_json_that_is_called_one_is() -> None:
+    form = b'--x\r\nContent-Disposition: form-data; name="prompt"\r\n\r\nhello\r\n--x--\r\n'
+    assert read("/v1/completions", form).complete is False
 
 
 PACKERS = {"gzip": gzip.compress, "deflate": zlib.compress, "br": brotli.compress, "zstd": zstandard.compress}
@@ -184,9 +209,99 @@ def test_compressed_bodies_are_inflated_up_to_a_limit(encoding: str) -> None:
     body = json.dumps({"model": "llama", "messages": [{"content": "abc"}]}).encode()
     packed = PACKERS[encoding](body)
     assert read(CHAT, packed, encoding=encoding).prompt_chars == 3
-    assert read(CHAT, body, encoding=encoding) == RequestFacts(endpoint="chat_completions", complete=False)
     bomb = PACKERS[encoding](b'{"model":"llama","x":"' + b" " * MAX_INFLATED_BYTES + b'"}')
-    assert read(CHAT, bomb, encoding=encoding) == RequestFacts(endpoint="chat_completions", complete=False)
+    facts = read(CHAT, bomb, encoding=encoding)
+    assert (facts.model, facts.complete) == ("llama", False)
+    long = PACKERS[encoding](b'{"model":"llama","prompt":"' + b"x" * 5000 + b'"}')
+    cut = read_request("/v1/completions", encoding, long, most_inflated=2000)
+    assert cut is not None
+    assert (cut.prompt_chars, cut.complete) == (2000 - len(b'{"model":"llama","prompt":"'), False)
+
+
+HELLO = b'{"model":"llama","messages":[{"role":"user","content":"hello"}]}'
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "foo", "gzip, gzip", "identity", "x" * 128, ","])
+def test_a_coding_that_is_announced_and_not_there_hides_nothing(encoding: str) -> None:
+    facts = read(CHAT, HELLO, encoding=encoding)
+    assert (facts.model, facts.prompt_chars, facts.complete) == ("llama", 5, True)
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
+)
+def test_json_in_another_encoding_is_read_as_python_reads_it(encoding: str) -> None:
+    body = HELLO.decode().encode(encoding)
+    assert json.loads(body) == json.loads(HELLO)
+    facts = read(CHAT, body)
+    assert (facts.model, facts.prompt_chars, facts.complete) == ("llama", 5, True)
+
+
+def test_members_are_found_however_they_are_written() -> None:
+    body = b' \n{"mod\\u0065l":"llama", "mess\\u0061ges" : [{"content":"hel\\u006co"}]} '
+    facts = read(CHAT, body)
+    assert (facts.model, facts.prompt_chars) == ("llama", 5)
+    twice = b'{"messages":[{"content":"short"}],"messages":[{"content":"the longer one"}]}'
+    assert read(CHAT, twice).prompt_chars == len(json.loads(twice)["messages"][0]["content"])
+
+
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "gzip, identity, br"])
+def test_of_several_codings_none_is_undone(encoding: str) -> None:
+    facts = read(CHAT, gzip.compress(gzip.compress(HELLO)), encoding=encoding)
+    assert (facts.complete, facts.prompt_chars) == (False, 0)
+
+
+def test_gzip_in_a_few_members_is_read_and_in_many_empty_ones_is_not() -> None:
+    assert read(CHAT, gzip.compress(HELLO[:20]) + gzip.compress(HELLO[20:]), encoding="gzip").prompt_chars == 5
+    assert not read(CHAT, gzip.compress(b"") * 100_000 + gzip.compress(HELLO), encoding="gzip").complete
+
+
+def test_a_prompt_with_too_much_in_it_counts_by_its_size() -> None:
+    many = b'{"model":"llama","stream":true,"max_tokens":7,"messages":[' + b"{}," * 40_000 + b"{}]}"
+    facts = read(CHAT, many)
+    assert (facts.model, facts.stream, facts.max_tokens, facts.complete) == ("llama", True, 7, False)
+    assert facts.prompt_chars == 120_004
+    parts = read(CHAT, b'{"messages":[{"content":[' + b"{}," * 40_000 + b"{}]}]}")
+    assert (parts.complete, (parts.prompt_chars or 0) > 120_000) == (False, True)
+
+
+def test_text_full_of_brackets_and_commas_has_nothing_much_in_it() -> None:
+    code = 'if (x["a"] == {1, 2}) { return f(a, [b]); }\n' * 20_000
+    facts = read(CHAT, {"messages": [{"role": "user", "content": code}]})
+    assert (facts.prompt_chars, facts.complete) == (len(code), True)
+
+
+def test_token_ids_are_counted_however_many_they_are() -> None:
+    ids = list(range(100, 140_000))
+    flat = read("/v1/completions", {"prompt": ids})
+    assert (flat.prompts, flat.prompt_tokens, flat.complete, len(flat.prefix)) == (1, len(ids), True, 512)
+    assert flat.prefix[:300] == read("/v1/completions", {"prompt": ids[: 64 * 300]}).prefix
+    lists = read("/v1/completions", {"prompt": [ids, ids[:5], ids[:50_000]]})
+    assert (lists.prompts, lists.prompt_tokens) == (3, len(ids) + 50_005)
+    assert lists.prefix == flat.prefix
+    odd = read("/v1/completions", b'{"prompt":[1,' + b'{"a":1},' * 40_000 + b"1]}")
+    assert (odd.prompt_tokens, odd.complete) == (None, False)
+
+
+def test_a_prompt_as_embeddings_is_no_prompt_without_size() -> None:
+    facts = read("/v1/completions", {"prompt_embeds": "A" * 1000, "max_tokens": 5})
+    assert (facts.media, facts.prompt_chars) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "model", "stream"),
+    [
+        (b'{"model":"llama","stream":true,"messages":[{"content":"' + b"x" * 100_000, "llama", True),
+        (b'{"messages":[{"content":"' + b"x" * 100_000 + b'"}],"model": "llama" ,"stream" : false}', "llama", False),
+        (b'{"messages":[{"content":"\\"model\\":\\"no\\"' + b"x" * 100_000 + b'"}]}', "", None),
+        (b'{"model":7,"x":"' + b"x" * 100_000, "other", None),
+        (b'{"model":"a","x":1}', "a", None),
+        (b'{"model":"' + b"m" * 5000, "", None),
+        (b"", "", None),
+    ],
+)
+def test_a_glance_at_the_ends_tells_the_model(body: bytes, model: str, stream: bool | None) -> None:
+    assert glance(body) == (model, stream)
 
 
 def test_the_beginning_of_a_body_tells_what_it_can() -> None:

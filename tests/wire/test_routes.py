@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from prefillwatch.wire.routes import ENDPOINTS, endpoint_of
@@ -43,6 +45,49 @@ def test_known_routes_are_recognised_under_any_prefix(path: str, endpoint: str) 
 )
 def test_everything_else_is_other(path: str) -> None:
     assert endpoint_of(path) == "other"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/chat/%63ompletions",
+        "/v1/chat%2fcompletions",
+        "/%76%31/%63%68%61%74/%63%6F%6d%70%6c%65%74%69%6f%6e%73",
+        "/v1/chat/%2563ompletions",
+        "/v1//chat///completions//",
+        "/v1/chat/./completions/.",
+        "/v1/chat/x/../completions",
+        "/v1/chat/x/%2e%2E/completions",
+        "/v1/chat/completions;a=b",
+        "/v1/chat;a/completions",
+        "/v1/chat/completions#x",
+        "/v1/chat/completions#x?y",
+        "\\v1\\chat\\completions",
+        "/V1/Chat/COMPLETIONS",
+        "/v1/chat/%43OMPLETIONS",
+        "http://host/v1/chat/%63ompletions?x=%2f",
+        "/" * 60_000 + "v1/chat" + "/" * 60_000 + "completions" + "/" * 60_000,
+    ],
+)
+def test_a_path_written_oddly_is_what_some_server_takes_it_for(path: str) -> None:
+    assert endpoint_of(path) == "chat_completions"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/chat/completions%3Fx", "/v1/chat/completions/..", "/%", "/%zz", "/..", "/.%2f..", "%", ";", "/;", "\\"],
+)
+def test_an_odd_path_to_nowhere_is_other(path: str) -> None:
+    assert endpoint_of(path) == "other"
+
+
+def test_an_odd_path_of_any_length_is_cheap() -> None:
+    # Work, not time: what is decoded has a bound, whatever the length of the path.
+    for piece in ("%63", "/..", "/.", "//", ";", "a/", "\\"):
+        began = time.process_time()
+        for _ in range(20):
+            endpoint_of(piece * 20_000)
+        assert time.process_time() - began < 20
 
 
 def test_made_up_paths_add_no_names() -> None:

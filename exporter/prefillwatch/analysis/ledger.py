@@ -104,6 +104,20 @@ class Ledger:
     def received(self, request: Request) -> None:
         """A request is complete. Its prompt gets a size: its own count, or an estimate from its text."""
         self.requests[request.rid] = request
+        self._size(request)
+
+    def read_again(self, request: Request) -> None:
+        """More is known of the prompt of a request that was received."""
+        self._size(request)
+        self.timeline.sized(request.rid, request.prompt_tokens, request.uncached_tokens, sure=False)
+
+    def streams(self, request: Request) -> None:
+        """The answer is a stream, whatever was read in the request."""
+        if not request.streaming:
+            request.streaming = True
+            self.timeline.streams(request.rid)
+
+    def _size(self, request: Request) -> None:
         if not request.prompt_exact:
             request.prompt_tokens = self.ratio.estimate(request.model, request.prompt_chars)
         request.likely_cached = self._likely_cached(request)

@@ -126,14 +126,20 @@ class PrefillTimeline:
         uncached = tokens if uncached is None else uncached
         self._room.enter(Prompt(rid, t_ns, max(1, tokens), max(1, uncached), group, streamed))
 
-    def sized(self, rid: Hashable, tokens: int, uncached: int | None = None) -> None:
-        """Usage told the true size of a prompt, often late."""
+    def sized(self, rid: Hashable, tokens: int, uncached: int | None = None, *, sure: bool = True) -> None:
+        """The size of a prompt became known better, often late; ``sure``: usage told its true size."""
         prompt = self._room[rid]
         if prompt is not None:
             prompt.tokens = max(1, tokens)
             prompt.uncached = max(1, tokens if uncached is None else uncached)
-            prompt.sure = True
+            prompt.sure = prompt.sure or sure
             self._learner.resized()
+
+    def streams(self, rid: Hashable) -> None:
+        """The answer to a prompt shows its first token, other than was thought when it went upstream."""
+        prompt = self._room[rid]
+        if prompt is not None:
+            prompt.streamed = True
 
     def first_token(self, rid: Hashable, t_ns: int) -> None:
         """The first token of a request was read."""

@@ -438,6 +438,12 @@ UNPARSED_EVENTS = _counter(
     (Label("reason"),),
     "Events or bodies in the traffic that could not be understood, and so were passed on without being counted.",
 )
+REQUEST_BODIES_UNREAD = _counter(
+    "request_bodies_unread_total",
+    (Label("reason", ("memory", "time", "content")),),
+    "Request bodies that were not read, or not to their end, so that only their size tells the length of the prompt: "
+    "no room for more of them, no time for more of them, or content that is no JSON or has too much in it.",
+)
 OBSERVER_DELAY = _histogram(
     "observer_delay_seconds",
     (),

@@ -9,8 +9,9 @@ from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.lifecycle import Event, Lifecycle, outcome
 from prefillwatch.analysis.models import ModelNames
 from prefillwatch.analysis.request import Request
-from prefillwatch.wire.answer import AnswerReader
-from prefillwatch.wire.request import RequestFacts, read_request
+from prefillwatch.observer.bodies import HeldBody, RequestBodies
+from prefillwatch.wire.answer import AnswerReader, is_event_stream
+from prefillwatch.wire.request import RequestFacts
 from prefillwatch.wire.routes import GENERATING, endpoint_of
 from prefillwatch.wire.tap import End, Kind, RequestHead, ResponseHead, decode_payload
 
@@ -27,6 +28,7 @@ class Exchange:
 
     __slots__ = (
         "_body",
+        "_body_size",
         "_label",
         "_ledger",
         "_names",
@@ -41,11 +43,12 @@ class Exchange:
         "status",
     )
 
-    def __init__(self, rid: int, head: RequestHead, ledger: Ledger, names: ModelNames) -> None:
+    def __init__(self, rid: int, head: RequestHead, ledger: Ledger, names: ModelNames, bodies: RequestBodies) -> None:
         self.head = head
         self._ledger = ledger
         self._names = names
-        self._body = bytearray()
+        self._body = HeldBody(bodies)
+        self._body_size = 0
         self.facts = _NO_FACTS
         self._told_each = False  # usage told the tokens of each read
         self._label = names.admit("")
@@ -72,7 +75,7 @@ class Exchange:
     def record(self, kind: int, time_ns: int, payload: bytes) -> None:
         """Any record but those of the answer's body and the end."""
         if kind == Kind.REQUEST_BODY:
-            self._body += payload
+            self._body.add(payload)
         elif kind == Kind.REQUEST_END:
             self.request_end(time_ns, int.from_bytes(payload, "little"))
         elif kind == Kind.SENT:
@@ -89,26 +92,33 @@ class Exchange:
         request = self.request
         request.received_ns = time_ns
         if request.generating:
-            self._read_body(size)
+            self._read_body(time_ns, size)
         self._admit(self.facts.model)
         self._ledger.received(request)
 
-    def _read_body(self, size: int) -> None:
-        head, request = self.head, self.request
-        whole = len(self._body) >= size
-        facts = read_request(head.path, head.content_type, head.content_encoding, bytes(self._body), complete=whole)
-        self._body = bytearray()
-        if facts is None:
-            return
+    def _read_body(self, time_ns: int, size: int) -> None:
+        self._body_size = size
+        self._take_body(self._body.read(self.head, size, time_ns))
+
+    def _read_accepted(self, time_ns: int) -> None:
+        """What was too much to read for somebody whom upstream might not have known."""
+        facts = self._body.read_accepted(self.head, self._body_size, time_ns)
+        if facts is not None:
+            self._take_body(facts)
+            self._admit(facts.model)
+            self._ledger.read_again(self.request)
+
+    def _take_body(self, facts: RequestFacts) -> None:
+        request = self.request
         self.facts = facts
-        # Of a body larger than the tap copies, the size still tells roughly how long the prompt is.
+        # Of a prompt that cannot be read, or not all of it, the size of the body tells roughly how long it is.
         known = facts.prompt_chars or 0
-        request.prompt_chars = known if whole else max(known, size)
-        request.text_only = whole and not facts.media
+        request.prompt_chars = known if facts.complete else max(known, self._body_size)
+        request.text_only = facts.complete and not facts.media
         request.streaming = bool(facts.stream)
         request.sequences = max(facts.prompts * facts.choices, 1)
         request.prefix = facts.prefix
-        if facts.prompt_tokens is not None:
+        if facts.prompt_tokens is not None and facts.complete:
             request.prompt_tokens, request.prompt_exact = facts.prompt_tokens, True
 
     def _admit(self, name: str) -> None:
@@ -130,7 +140,11 @@ class Exchange:
         self.life.feed(Event.RESPONSE, time_ns)
         self.status = head.status
         if not self.request.generating or not 200 <= head.status < 300:
+            self._body.let_go()
             return
+        self._read_accepted(time_ns)
+        if is_event_stream(head.content_type):
+            self._ledger.streams(self.request)
         self._learn_name(self.facts.model)
         if head.observed:
             self.reader = self._new_reader(head.content_type, head.content_encoding)
@@ -198,6 +212,11 @@ class Exchange:
             ["internal"] if self.facts.fault else []
         )
 
+    @property
+    def unread(self) -> str:
+        """Why of the request's body no more than the size counts; empty: more does."""
+        return self._body.unread
+
     def faults(self) -> list[str]:
         """Where errors of ours were."""
         return [fault for fault in (self.facts.fault, self.reader.fault if self.reader is not None else "") if fault]
@@ -205,6 +224,7 @@ class Exchange:
     # --- The end ---
 
     def end(self, time_ns: int, end: End) -> None:
+        self._body.let_go()
         self.life.feed(Event.END, time_ns)
         reader, request = self.reader, self.request
         error, terminal, tokens = None, False, request.events

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
+from prefillwatch.observer.bodies import UNREAD_REASONS
 from prefillwatch.observer.procfs import ProcessFigures
 from prefillwatch.observer.taps import RelayTap, TapReader
 from prefillwatch.observer_settings import SERVING, Control, Process
@@ -17,6 +18,8 @@ def publish_relays(registry: Registry, taps: TapReader) -> None:
     unparsed = registry.counter(table.UNPARSED_EVENTS)
     unparsed.set_total(("tap_record",), taps.unreadable)
     unparsed.set_total(("tap_order",), taps.out_of_order)
+    for reason in UNREAD_REASONS:
+        registry.counter(table.REQUEST_BODIES_UNREAD).set_total((reason,), taps.bodies.unread[reason])
 
 
 def _publish_relay(registry: Registry, name: str, relay: RelayTap) -> None:

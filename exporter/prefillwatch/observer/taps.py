@@ -16,6 +16,7 @@ import msgspec
 from prefillwatch.analysis.ledger import LONG_TEXT, Ledger
 from prefillwatch.analysis.lifecycle import LifecycleError
 from prefillwatch.analysis.models import ModelNames
+from prefillwatch.observer.bodies import RequestBodies
 from prefillwatch.observer.exchange import Exchange
 from prefillwatch.observer.usual import Record, UsualReads
 from prefillwatch.wire.tap import End, Finish, Kind, Packet, RelayStats, RequestHead, decode_payload
@@ -69,6 +70,7 @@ class TapReader:
     def __init__(self, ledger: Ledger, names: ModelNames, ended: Callable[[Exchange, End], None]) -> None:
         """``ended`` is told of every exchange that is over, before it leaves."""
         self.relays: dict[int, RelayTap] = {}
+        self.bodies = RequestBodies()
         self.unreadable = 0  # packets and records that could not be understood
         self.out_of_order = 0  # records that cannot follow what came before
         self._ledger = ledger
@@ -189,7 +191,7 @@ class TapReader:
         # One that is known already was told again for a new observer, but we are still the old one.
         if stream in relay.streams or len(relay.streams) >= MAX_EXCHANGES:
             return
-        relay.streams[stream] = self.exchange_type(next(self._rids), head, self._ledger, self._names)
+        relay.streams[stream] = self.exchange_type(next(self._rids), head, self._ledger, self._names, self.bodies)
 
     def _end(self, relay: RelayTap, stream: int, time_ns: int, payload: bytes) -> None:
         end = decode_payload(Kind.END, payload, End)

@@ -11,14 +11,15 @@ from typing import Final, TypeAlias
 import msgspec
 
 from prefillwatch.analysis.request import Request
+from prefillwatch.observer.bodies import UNREAD_REASONS
 from prefillwatch.observer.exchange import Exchange
 from prefillwatch.wire.answer import AnswerReader
 from prefillwatch.wire.request import RequestFacts
 from prefillwatch.wire.routes import endpoint_of, path_of
 from prefillwatch.wire.tap import RequestHead, ResponseHead
 
-#: Beside the kinds of the tap. Each comes right before the record that it belongs to: the end of the request, of the
-#: exchange.
+#: Beside the kinds of the tap. Each comes right before the record that it belongs to: the end of the request (or
+#: the head of the answer, where the body was read only then), the end of the exchange.
 REQUEST_FACTS: Final = 64
 ANSWER_FACTS: Final = 65
 
@@ -37,6 +38,7 @@ class ToldRequest(msgspec.Struct, frozen=True, array_like=True):
     prompt_tokens: int | None
     no_tokens_due: bool
     sequences: int = 1
+    unread: str = ""  # why only the size of the body counts
 
 
 class ToldRead(msgspec.Struct, frozen=True, array_like=True):
@@ -116,6 +118,7 @@ def request_facts(exchange: Exchange, most_digests: int | None = None) -> bytes:
             prompt_tokens=request.prompt_tokens if request.prompt_exact else None,
             no_tokens_due=exchange.facts.max_tokens == 0,
             sequences=request.sequences,
+            unread=exchange.unread,
         )
     )
 
@@ -212,11 +215,16 @@ class ToldExchange(Exchange):
             endpoint=request.endpoint, model=told.model, max_tokens=0 if told.no_tokens_due else None
         )
         _apply(told, request)
+        if told.unread in UNREAD_REASONS:
+            self._body.leave_unread(told.unread)
         if self.head.resumed:
             self._admit(told.model)
             self._ledger.received(request)
+        elif request.received_ns:  # read once more, when upstream had accepted it
+            self._admit(told.model)
+            self._ledger.read_again(request)
 
-    def _read_body(self, size: int) -> None:
+    def _read_body(self, time_ns: int, size: int) -> None:
         """What it said was told already."""
 
     def _new_reader(self, content_type: str, content_encoding: str = "") -> AnswerReader:  # noqa: ARG002

@@ -108,6 +108,13 @@ class FactNotes(TapReader):
                     add_payload(ONE_EVENT[reader.chars_in_read])
                 else:
                     self._note_read(time_ns, stream, reader, events, lost=begun and exchange.slot < 0)
+            elif kind == Tap.RESPONSE and stream in streams:
+                exchange = streams[stream]
+                known = exchange.facts, exchange.unread
+                take(relay, (record,))
+                if (exchange.facts, exchange.unread) != known:
+                    self.notes.record(time_ns, stream, REQUEST_FACTS, facts.request_facts(exchange))
+                self._note_other(relay, time_ns, stream, kind, payload)
             else:
                 take(relay, (record,))
                 if kind not in _PIECES:

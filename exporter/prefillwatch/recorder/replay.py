@@ -12,6 +12,7 @@ import msgspec
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.poller import UpstreamPoller
 from prefillwatch.export.admin import serve_admin
+from prefillwatch.observer.bodies import RequestBodies
 from prefillwatch.observer.engine_link import EngineLink
 from prefillwatch.observer.process import Observer
 from prefillwatch.observer.publish import Publisher
@@ -87,6 +88,7 @@ class ReplayObserver(Observer):
             super().__init__(settings, clock, lambda: header.wall_offset, header.incident_prefix)
         except (ValueError, ArithmeticError) as error:
             raise RecordingError(f"its header is damaged, and nothing can be played: {error}") from error
+        self.taps.bodies = RequestBodies(cpu_clock=lambda: 0)  # nobody waits, so there is time for all of them
         self._replay_clock = clock
         self._history.log = False
         self._link = self._told_link = ToldLink("", self._engine_step)

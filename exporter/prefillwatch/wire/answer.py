@@ -49,6 +49,10 @@ _DOCUMENT_READERS: Final[dict[str, DocumentReader]] = {
 }
 
 
+def is_event_stream(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == "text/event-stream"
+
+
 class AnswerReader(AnswerFacts):
     """Reads the answer of one exchange. Nothing that upstream sends makes it raise; `unparsed` counts what it left out.
 
@@ -78,7 +82,7 @@ class AnswerReader(AnswerFacts):
         """`templates=False` takes every event the long way; the facts are the same."""
         super().__init__()
         media = content_type.partition(";")[0].strip().lower()
-        self._read_event = _EVENT_READERS.get(endpoint) if media == "text/event-stream" else None
+        self._read_event = _EVENT_READERS.get(endpoint) if is_event_stream(content_type) else None
         is_json = media == "application/json" or media.endswith("+json")
         self._read_document = _DOCUMENT_READERS.get(endpoint) if is_json else None
         self._parser = EventParser()

@@ -78,7 +78,7 @@ class Chunk(msgspec.Struct, gc=False):
     metrics: EngineTimes | None = None
 
 
-_chunks = TolerantDecoder(Chunk)
+_chunks: TolerantDecoder[Chunk] = TolerantDecoder(Chunk)
 
 
 def read_event(name: bytes, payload: bytes, facts: AnswerFacts) -> None:

@@ -10,6 +10,12 @@ import zstandard
 
 #: zstd frames may ask for gigabytes of window; browsers and servers keep to this.
 _MAX_ZSTD_WINDOW: Final = 8 * 1024 * 1024
+#: gzip members in one piece of data: after each of them what follows is copied.
+_MAX_MEMBERS: Final = 64
+#: A request body is inflated by so much at a time, and given up when it has taken so much more than it gave: blocks
+#: that hold nothing but tables cost ten times as much as honest ones.
+_CHUNK: Final = 16 * 1024
+_MOST_OVERHEAD: Final = 64 * 1024
 
 
 class InflateError(Exception):
@@ -21,6 +27,14 @@ class InflateError(Exception):
     def __init__(self, message: str, inflated: bytes = b"") -> None:
         super().__init__(message)
         self.inflated = inflated
+
+
+class TooLargeError(InflateError):
+    """More came out than allowed. ``beginning`` is that much of it, for whoever has a use for it."""
+
+    def __init__(self, beginning: bytes) -> None:
+        super().__init__("too large")
+        self.beginning = beginning
 
 
 class Inflater(Protocol):
@@ -45,7 +59,7 @@ class Spent:
 
 
 class _Zlib:
-    """gzip (of several members, too)."""
+    """gzip (of several members, too, as long as they are not many in one read)."""
 
     __slots__ = ("_limit", "_stream", "_wbits")
 
@@ -57,15 +71,19 @@ class _Zlib:
     def feed(self, data: bytes) -> bytes:
         out: list[bytes] = []
         room = self._limit
+        members = 0
         while data:
+            members += 1
+            if members > _MAX_MEMBERS:
+                raise InflateError("too many members", b"".join(out))
             try:
                 piece = self._stream.decompress(data, room + 1)
             except zlib.error as error:
                 raise InflateError(str(error), b"".join(out)) from None
+            out.append(piece)
             room -= len(piece)
             if room < 0:
-                raise InflateError("too large")
-            out.append(piece)
+                raise TooLargeError(b"".join(out)[: self._limit])
             data = self._stream.unused_data
             if self._stream.eof:
                 self._stream = zlib.decompressobj(self._wbits)
@@ -106,7 +124,7 @@ class _Brotli:
         except brotli.error as error:
             raise InflateError(str(error)) from None
         if len(out) > self._limit:
-            raise InflateError("too large")
+            raise TooLargeError(out[: self._limit])
         return out
 
 
@@ -121,10 +139,10 @@ class _Sink:
         self.size = 0
 
     def write(self, piece: bytes) -> int:
+        self.pieces.append(bytes(piece))
         self.size += len(piece)
         if self.size > self._limit:
-            raise InflateError("too large")
-        self.pieces.append(bytes(piece))
+            raise TooLargeError(self.take()[: self._limit])
         return len(piece)
 
     def take(self) -> bytes:
@@ -185,3 +203,28 @@ def _inflater(coding: str, limit: int) -> Inflater:
     if coding == "zstd":
         return _Zstd(limit)
     raise InflateError("unknown coding")
+
+
+def inflate_beginning(content_encoding: str, data: bytes, limit: int) -> bytes:
+    """What a whole body inflates to, but no more than `limit` bytes; what came before a fault.
+
+    One coding alone is undone: servers that undo two are unheard of. Raises InflateError for other codings, and where
+    nothing comes out.
+    """
+    codings = [coding.strip().lower() for coding in content_encoding.split(",")]
+    codings = [coding for coding in codings if coding not in ("", "identity")]
+    if len(codings) != 1:
+        raise InflateError("not one coding")
+    inflater = _inflater(codings[0], limit)
+    out = bytearray()
+    for start in range(0, len(data), _CHUNK):
+        if start > len(out) + _MOST_OVERHEAD or len(out) >= limit:
+            break
+        try:
+            out += inflater.feed(data[start : start + _CHUNK])
+        except InflateError as error:
+            out += error.beginning if isinstance(error, TooLargeError) else error.inflated
+            break
+    if not out:
+        raise InflateError("nothing in it")
+    return bytes(out[:limit])

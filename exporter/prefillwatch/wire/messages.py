@@ -41,8 +41,8 @@ class Event(msgspec.Struct, gc=False):
     error: Any = None
 
 
-_events = TolerantDecoder(Event)
-_messages = TolerantDecoder(Message)
+_events: TolerantDecoder[Event] = TolerantDecoder(Event)
+_messages: TolerantDecoder[Message] = TolerantDecoder(Message)
 
 
 def read_event(name: bytes, payload: bytes, facts: AnswerFacts) -> None:

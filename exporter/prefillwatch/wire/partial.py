@@ -9,48 +9,64 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_TOKEN: Final = re.compile(
-    rb'"(?P<body>[^"\\]*(?:\\(?:u[0-9a-fA-F]{4}|[^u])[^"\\]*)*)(?P<end>"?)|[{}\[\],:]', re.DOTALL
-)
-_HALF_PAIR: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z")
-_CLOSER: Final = {b"{": b"}", b"[": b"]"}
+from prefillwatch.wire.structure import MOST_MARKS, without_escapes
+
+#: Looked at of one document. Each costs as much as 400 bytes inside a string; a cut body of the size that a relay shows
+#: has some thousand.
+MOST_TOKENS: Final = 2 * MOST_MARKS
+#: Brackets inside each other beyond which a document is closed: decoders go no deeper.
+_MOST_DEPTH: Final = 1000
+
+_TOKEN: Final = re.compile(rb'"[^"]*"?|[{}\[\],:]')
+_QUOTE: Final = ord('"')
+_HALF_ESCAPE: Final = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?\Z")
+_HALF_PAIR: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+_LONGEST_ESCAPE: Final = len(rb"\u0000")
+_LONGEST_CHARACTER: Final = 4  # bytes
+_CLOSER: Final = {b"{": ord("}"), b"[": ord("]")}
 
 
-def close(document: bytes) -> bytes:
-    """A document that can be parsed, made of the complete parts of `document`; `{}` when there are none."""
+def close(document: bytes, most_tokens: int = MOST_TOKENS) -> bytes:
+    """A document that can be parsed, made of the complete parts of `document`; `{}` when there are none.
+
+    Of more than `most_tokens` brackets, commas, colons and strings the rest is left out.
+    """
     # The brackets open at the end are those open at the cut: every token that changes them also moves the cut.
-    open_brackets: list[bytes] = []
+    closers = bytearray()  # of the open brackets
     cut = 0
     before = b""  # the structural token before this one
-    for match in _TOKEN.finditer(document):
-        token = match.group()[:1]
+    bare = without_escapes(document)
+    for match, _ in zip(_TOKEN.finditer(bare), range(most_tokens), strict=False):
+        token = bare[match.start() : match.start() + 1]
         if token == b'"':
-            if before == b":" or (before in (b"[", b",") and open_brackets[-1:] == [b"["]):
-                cut = match.end() if match["end"] else _end_of_text(document, match.end())
-                if not match["end"]:
-                    return document[:cut] + b'"' + _closers(open_brackets)
+            start, end = match.span()
+            whole = end - start > 1 and bare[end - 1] == _QUOTE
+            if before == b":" or (before in (b"[", b",") and closers.endswith(b"]")):
+                if not whole:
+                    return document[: _end_of_text(document, bare, start, end)] + b'"' + closers[::-1]
+                cut = end
             continue
         before = token
         if token in _CLOSER:
-            open_brackets.append(token)
-        elif token in b"}]" and open_brackets:
-            open_brackets.pop()
+            if len(closers) == _MOST_DEPTH:
+                break
+            closers.append(_CLOSER[token])
+        elif token in b"}]" and closers:
+            closers.pop()
         if token != b":":
             cut = match.start() if token == b"," else match.end()
-    return document[:cut] + _closers(open_brackets) or b"{}"
+    return document[:cut] + closers[::-1] or b"{}"
 
 
-def _end_of_text(document: bytes, end: int) -> int:
+def _end_of_text(document: bytes, bare: bytes, start: int, end: int) -> int:
     """Where the last whole character of an unfinished string ends."""
-    half = _HALF_PAIR.search(document, max(0, end - 64), end)
-    if half is not None:
-        return half.start(1)
+    for half in (_HALF_ESCAPE, _HALF_PAIR):
+        found = half.search(bare, max(start, end - _LONGEST_ESCAPE), end)
+        if found is not None:
+            end = found.start()
     if document[end - 1] >= 0x80:
-        while document[end - 1] & 0xC0 == 0x80:
+        least = max(start + 1, end - _LONGEST_CHARACTER)
+        while end > least and document[end - 1] & 0xC0 == 0x80:
             end -= 1
-        end -= 1
+        end = max(end - 1, start + 1)
     return end
-
-
-def _closers(open_brackets: list[bytes]) -> bytes:
-    return b"".join(_CLOSER[bracket] for bracket in reversed(open_brackets))

@@ -1,23 +1,45 @@
-"""What a request asks for: which model, how much prompt, how many answers, streamed or not."""
+"""What a request asks for: which model, how much prompt, how many answers, streamed or not.
+
+What a stranger sends is read within bounds: of a body no more is built than its structure allows (see `structure`), and
+no more of a compressed one comes out than the caller allows. What is beyond them is not read; then the size of the body
+has to tell.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import contextlib
+import json
+import re
+from typing import Final, TypeVar
 
 import msgspec
 
 from prefillwatch.wire import partial
 from prefillwatch.wire.faults import place_of
-from prefillwatch.wire.fingerprint import BLOCK_CHARS, MAX_BLOCKS, stand_in, text_fingerprint, token_fingerprint
-from prefillwatch.wire.inflate import InflateError, inflater_for
+from prefillwatch.wire.fingerprint import (
+    BLOCK_CHARS,
+    BLOCK_TOKENS,
+    MAX_BLOCKS,
+    stand_in,
+    text_fingerprint,
+    token_fingerprint,
+)
+from prefillwatch.wire.inflate import InflateError, inflate_beginning
 from prefillwatch.wire.routes import GENERATING, endpoint_of
+from prefillwatch.wire.structure import MOST_MARKS, has_more_marks
 from prefillwatch.wire.tolerant import TolerantDecoder, UnreadableError
 
-__all__ = ["MAX_INFLATED_BYTES", "RequestFacts", "endpoint_of", "read_request"]
+T = TypeVar("T")
 
-#: A compressed request body that comes out larger than this is not read.
-MAX_INFLATED_BYTES: Final = 32 * 1024 * 1024
+#: Of a compressed request body no more than this is looked at.
+MAX_INFLATED_BYTES: Final = 4 * 1024 * 1024
+#: Of either end of a body, where it is not read.
+GLANCED_BYTES: Final = 4096
+#: The name of a model that nobody can serve: one that is no text, or longer than any name.
+UNKNOWN_MODEL: Final = "other"
 
+#: A body that only a forgiving decoder reads is not read beyond this size: that one makes an object of every value.
+_MOST_MENDED: Final = 1024 * 1024
 _FINGERPRINT_CHARS: Final = BLOCK_CHARS * MAX_BLOCKS
 _MAX_COUNT: Final = 1 << 31
 #: Contents inside each other: a message's, a tool result's, and what that quotes. Nobody's prompt goes deeper.
@@ -30,6 +52,13 @@ _MEDIA_PARTS: Final = frozenset(
     }
 )
 _NOTHING: Final = msgspec.Raw()
+_NULL: Final = msgspec.Raw(b"null")
+_SPACE: Final = b" \t\r\n"
+_LONGEST_NAME: Final = 256
+_LONGEST_NAME_BYTES: Final = 6 * _LONGEST_NAME + 2  # every character escaped
+# Inside a string its quotes would be escaped.
+_MODEL: Final = re.compile(rb'(?<!\\)"model"[ \t\r\n]*:[ \t\r\n]*("[^"\\\x00-\x1f]{0,256}"|[^"\s])')
+_STREAM: Final = re.compile(rb'(?<!\\)"stream"[ \t\r\n]*:[ \t\r\n]*(true|false)')
 
 
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,61 +118,117 @@ class StreamOptions(msgspec.Struct, gc=False):
 
 
 class Body(msgspec.Struct, gc=False):
-    """The members of a request body that matter here, for all four endpoints."""
+    """The members of a request body that matter here, for all four endpoints. None is built before it was looked at."""
 
-    model: str | None = None
-    stream: bool | None = None
-    n: int | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    max_output_tokens: int | None = None
-    stream_options: StreamOptions | None = None
-    prompt: str | list[str | int | list[int]] | None = None
-    messages: list[Item] | None = None
-    input: str | list[str | Item] | None = None
-    instructions: str | None = None
-    system: str | list[str | Part] | None = None
+    model: msgspec.Raw = _NOTHING
+    stream: msgspec.Raw = _NOTHING
+    n: msgspec.Raw = _NOTHING
+    max_tokens: msgspec.Raw = _NOTHING
+    max_completion_tokens: msgspec.Raw = _NOTHING
+    max_output_tokens: msgspec.Raw = _NOTHING
+    stream_options: msgspec.Raw = _NOTHING
+    prompt: msgspec.Raw = _NOTHING
+    prompt_embeds: msgspec.Raw = _NOTHING
+    messages: msgspec.Raw = _NOTHING
+    input: msgspec.Raw = _NOTHING
+    instructions: msgspec.Raw = _NOTHING
+    system: msgspec.Raw = _NOTHING
     tools: msgspec.Raw = _NOTHING
     functions: msgspec.Raw = _NOTHING
     documents: msgspec.Raw = _NOTHING
 
 
-_bodies = TolerantDecoder(Body)
+_envelopes = msgspec.json.Decoder(Body)
+_bodies: TolerantDecoder[Body] = TolerantDecoder(Body)
+_names = msgspec.json.Decoder(str)
+_flags = msgspec.json.Decoder(bool)
+_counts = msgspec.json.Decoder(int)
+_stream_options: TolerantDecoder[StreamOptions] = TolerantDecoder(StreamOptions)
+
+
+_messages: TolerantDecoder[list[Item]] = TolerantDecoder(list[Item])
+_inputs: TolerantDecoder[str | list[str | Item]] = TolerantDecoder(str | list[str | Item], str)
+_contents: TolerantDecoder[str | list[str | Part]] = TolerantDecoder(str | list[str | Part], str)
+_prompts: TolerantDecoder[str | list[str | int | list[int]]] = TolerantDecoder(str | list[str | int | list[int]], str)
+_ids = msgspec.json.Decoder(list[int])
+_IDS: Final = re.compile(rb"\[[ \t\r\n]*(?:\[[ \t\r\n]*)?[0-9]")
+#: The beginning of a list of token ids that is built, for its fingerprint.
+_IDS_SHOWN: Final = 8 * BLOCK_TOKENS * MAX_BLOCKS
 
 
 def read_request(
-    path: str, content_type: str, content_encoding: str, body: bytes, complete: bool = True
+    path: str, content_encoding: str, body: bytes, complete: bool = True, most_inflated: int = MAX_INFLATED_BYTES
 ) -> RequestFacts | None:
     """The facts of a request to a generating endpoint, None for other paths. Never raises.
 
-    `complete=False` says that `body` is only the beginning of what the client sent. Servers take JSON under many
-    content types, so anything but a form is tried.
+    `complete=False` says that `body` is only the beginning of what the client sent. Servers look at content type and
+    encoding or do not, so what reads as JSON is taken for JSON.
     """
     endpoint = endpoint_of(path)
     if endpoint not in GENERATING:
         return None
-    if content_type.lower().startswith("multipart/"):
-        return RequestFacts(endpoint=endpoint, complete=False)
     try:
-        return _read_body(endpoint, inflater_for(content_encoding, MAX_INFLATED_BYTES).feed(body), complete)
-    except InflateError:
+        return _read(endpoint, content_encoding, body, complete, most_inflated)
+    except UnreadableError:
         return RequestFacts(endpoint=endpoint, complete=False)
     except Exception as error:  # a fault of ours costs the facts of this request, not the figures of all others
         return RequestFacts(endpoint=endpoint, complete=False, fault=place_of(error))
 
 
-def _read_body(endpoint: str, body: bytes, complete: bool) -> RequestFacts:
-    try:
-        return _facts(endpoint, _bodies.decode(body), complete and body.lstrip()[:1] == b"{")
-    except UnreadableError:
-        return _from_partial(endpoint, body)
+def glance(body: bytes | bytearray) -> tuple[str, bool | None]:
+    """Which model a body names and whether it asks for a stream, by its first and last bytes: "" and None where they do
+    not say. For bodies that are not read, or not yet."""
+    ends = bytes(body[:GLANCED_BYTES])
+    if len(body) > GLANCED_BYTES:
+        ends += b"\0" + body[-GLANCED_BYTES:]
+    model, stream = _MODEL.search(ends), _STREAM.search(ends)
+    name = _name(msgspec.Raw(model[1])) if model is not None else ""
+    return name, stream[1] == b"true" if stream is not None else None
 
 
-def _from_partial(endpoint: str, body: bytes) -> RequestFacts:
+def _read(endpoint: str, content_encoding: str, body: bytes, complete: bool, most_inflated: int) -> RequestFacts:
+    coded = bool(content_encoding) and content_encoding.strip().lower() != "identity"
+    if not coded:
+        return _read_json(endpoint, body, complete)
+    if body[:GLANCED_BYTES].lstrip(_SPACE)[:1] == b"{":  # servers that do not inflate do not look at the encoding
+        try:
+            return _facts(endpoint, _bodies.decode(body), complete)
+        except UnreadableError:
+            pass
     try:
-        return _facts(endpoint, _bodies.decode(partial.close(body)), False)
+        inflated = inflate_beginning(content_encoding, body, most_inflated)
+    except InflateError:
+        return _read_json(endpoint, body, complete)
+    return _read_json(endpoint, inflated, complete and len(inflated) < most_inflated)
+
+
+def _read_json(endpoint: str, body: bytes, complete: bool) -> RequestFacts:
+    try:
+        return _facts(endpoint, _envelope(body), complete)
     except UnreadableError:
-        return RequestFacts(endpoint=endpoint, complete=False)
+        pass
+    text = _as_utf8(body)
+    if len(text) <= _MOST_MENDED and not has_more_marks(text):
+        try:
+            return _facts(endpoint, _bodies.decode(text), complete and text.lstrip(_SPACE)[:1] == b"{")
+        except UnreadableError:
+            pass
+    return _facts(endpoint, _envelope(partial.close(text)), False)
+
+
+def _envelope(body: bytes) -> Body:
+    try:
+        return _envelopes.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise UnreadableError("json") from None
+
+
+def _as_utf8(body: bytes) -> bytes:
+    """A body as servers in Python read it: they find out UTF-16 and UTF-32 by themselves."""
+    encoding = json.detect_encoding(body[:4])
+    if encoding == "utf-8":
+        return body
+    return body.decode(encoding, "replace").encode("utf-8", "replace")
 
 
 def _facts(endpoint: str, body: Body, complete: bool) -> RequestFacts:
@@ -151,27 +236,54 @@ def _facts(endpoint: str, body: Body, complete: bool) -> RequestFacts:
     prompts, tokens = 1, None
     if endpoint == "completions":
         prompts, tokens = _read_prompts(body.prompt, text)
+        if _is_said(body.prompt_embeds):
+            text.add_media(bytes(body.prompt_embeds))
     else:
         _read_conversation(body, text)
-    options = body.stream_options or StreamOptions()
-    stream = body.stream
+    options = _stream_options.decode(bytes(body.stream_options)) if _is_said(body.stream_options) else StreamOptions()
+    complete = complete and text.whole
+    stream = _said(body.stream, _flags)
     if stream is None and complete:
         stream = False
     return RequestFacts(
         endpoint=endpoint,
-        model=(body.model or "")[:256],
+        model=_name(body.model),
         stream=stream,
         prompts=prompts,
-        choices=_first_count(body.n) or 1,
+        choices=_first_count(_said(body.n, _counts)) or 1,
         prompt_chars=text.chars,
         prompt_tokens=tokens,
         media=text.media,
-        max_tokens=_first_count(body.max_completion_tokens, body.max_tokens, body.max_output_tokens),
+        max_tokens=_first_count(
+            *(_said(raw, _counts) for raw in (body.max_completion_tokens, body.max_tokens, body.max_output_tokens))
+        ),
         include_usage=options.include_usage,
         continuous_usage=options.continuous_usage_stats,
         prefix=text.fingerprint,
         complete=complete,
     )
+
+
+def _is_said(raw: msgspec.Raw) -> bool:
+    return raw not in (_NOTHING, _NULL)
+
+
+def _said(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """A member's value; None where it is missing or of another kind."""
+    if not _is_said(raw):
+        return None
+    try:
+        return decoder.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _name(raw: msgspec.Raw) -> str:
+    """The model that is asked for; "" stands for the server's default."""
+    if not _is_said(raw):
+        return ""
+    name = _said(raw, _names) if len(bytes(raw)) <= _LONGEST_NAME_BYTES else None
+    return name if name is not None and len(name) <= _LONGEST_NAME else UNKNOWN_MODEL
 
 
 def _first_count(*values: int | None) -> int | None:
@@ -182,9 +294,10 @@ def _first_count(*values: int | None) -> int | None:
 class PromptText:
     """Collects a prompt in the order in which chat templates write it; of the text only the beginning is kept."""
 
-    __slots__ = ("_kept", "_pieces", "_token_fingerprint", "chars", "media")
+    __slots__ = ("_kept", "_pieces", "_token_fingerprint", "chars", "media", "whole")
 
     def __init__(self) -> None:
+        self.whole = True  # False: some of it was too much to look at; then `chars` counts its bytes
         self.chars = 0
         self.media = 0
         self._pieces: list[str] = []
@@ -206,6 +319,22 @@ class PromptText:
         if data and data != b"null":
             self.add(data.decode("utf-8", "replace"))
 
+    def take(self, raw: msgspec.Raw, decoder: TolerantDecoder[T]) -> T | None:
+        """The value of a member, to be gone through; None where there is none, or too much."""
+        if not _is_said(raw):
+            return None
+        data = bytes(raw)
+        if has_more_marks(data):
+            self.add_unread(data)
+            return None
+        value, whole = decoder.decode_noting(data)
+        self.whole = self.whole and whole
+        return value
+
+    def add_unread(self, data: bytes) -> None:
+        self.chars += len(data)
+        self.whole = False
+
     def add_media(self, raw: bytes) -> None:
         self.media += 1
         self.mark(stand_in(raw))
@@ -217,11 +346,14 @@ class PromptText:
         """Text that belongs to the fingerprint alone."""
         if self._kept < _FINGERPRINT_CHARS:
             self._kept += len(text)
-            self._pieces.append(text)
+            self._pieces.append(text[:_FINGERPRINT_CHARS])
 
 
-def _read_prompts(prompt: str | list[Any] | None, text: PromptText) -> tuple[int, int | None]:
+def _read_prompts(raw: msgspec.Raw, text: PromptText) -> tuple[int, int | None]:
     """Number of prompts, and their tokens where they came as ids."""
+    if len(bytes(raw)) > MOST_MARKS and _IDS.match(raw) and has_more_marks(bytes(raw)):
+        return _count_ids(bytes(raw), text)
+    prompt = text.take(raw, _prompts)
     if prompt is None or isinstance(prompt, str):
         text.add(prompt)
         return 1, None
@@ -239,14 +371,28 @@ def _read_prompts(prompt: str | list[Any] | None, text: PromptText) -> tuple[int
     return len(prompt), None
 
 
+def _count_ids(data: bytes, text: PromptText) -> tuple[int, int | None]:
+    """The same for a list of more token ids than are worth building: what stands between commas is one."""
+    if b'"' in data or b"{" in data:
+        text.add_unread(data)
+        return 1, None
+    start = data.rindex(b"[", 0, _IDS_SHOWN) + 1 if data.find(b"]", 0, _IDS_SHOWN) < 0 else data.index(b"[") + 1
+    front = data[start:_IDS_SHOWN].partition(b"]")[0]
+    with contextlib.suppress(msgspec.MsgspecError, ValueError):
+        text.add_tokens(_ids.decode(b"[" + front[: front.rfind(b",")] + b"]"))
+    return max(data.count(b"[") - 1, 1), data.count(b",") + 1
+
+
 def _read_conversation(body: Body, text: PromptText) -> None:
     for definitions in (body.tools, body.functions, body.documents):
         text.add_raw(definitions)
-    text.add(body.instructions)
-    _read_content(body.system, text)
-    if isinstance(body.input, str):
-        text.add(body.input)
-    for item in (*(body.messages or ()), *(body.input if isinstance(body.input, list) else ())):
+    text.add(_said(body.instructions, _names))
+    _read_content(text.take(body.system, _contents), text)
+    asked = text.take(body.input, _inputs)
+    if isinstance(asked, str):
+        text.add(asked)
+        asked = None
+    for item in (*(text.take(body.messages, _messages) or ()), *(asked or ())):
         _read_item(item, text)
 
 

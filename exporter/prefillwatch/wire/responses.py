@@ -51,8 +51,8 @@ class Event(msgspec.Struct, gc=False):
     code: str | int | None = None
 
 
-_events = TolerantDecoder(Event)
-_responses = TolerantDecoder(Response)
+_events: TolerantDecoder[Event] = TolerantDecoder(Event)
+_responses: TolerantDecoder[Response] = TolerantDecoder(Response)
 
 
 def read_event(name: bytes, payload: bytes, facts: AnswerFacts) -> None:

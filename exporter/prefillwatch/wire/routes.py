@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import unquote
 
 #: Endpoints whose answers carry generated text; the only ones that are read in depth.
 GENERATING: Final = frozenset({"chat_completions", "completions", "responses", "messages"})
@@ -35,19 +36,55 @@ _ROUTES: Final[dict[tuple[str, ...], str]] = {
 }
 _LONGEST: Final = max(map(len, _ROUTES))
 OTHER: Final = "other"
+#: The end of a path is looked at: every route under any prefix of sense, each of its characters encoded twice.
+_MOST_CHARACTERS: Final = 2048
+#: By the server, and by a gateway before it.
+_MOST_DECODINGS: Final = 2
 #: Every value `endpoint_of` can return.
 ENDPOINTS: Final = frozenset(_ROUTES.values()) | {OTHER}
 
 
 def endpoint_of(path: str) -> str:
-    """The endpoint that `path` (with or without query and prefix) names; `other` for everything unknown."""
-    path = path.partition("?")[0]
-    parts = tuple(path.lower().rstrip("/").rsplit("/", _LONGEST)[-_LONGEST:])
+    """The endpoint that `path` (with or without query and prefix) names; `other` for everything unknown.
+
+    Whatever some server takes for an endpoint is one here: servers decode paths, and many fold slashes and dots.
+    """
+    path = path.partition("?")[0].partition("#")[0]
+    if len(path) > _MOST_CHARACTERS:
+        path = _folded(path)[-_MOST_CHARACTERS:]
+    path = path.lower()
+    if "%" in path or "//" in path or "/." in path or ";" in path or "\\" in path:
+        parts = _parts(path)
+    else:
+        parts = path.rstrip("/").rsplit("/", _LONGEST)[-_LONGEST:]
     for length in range(_LONGEST, 0, -1):
-        endpoint = _ROUTES.get(parts[-length:])
+        endpoint = _ROUTES.get(tuple(parts[-length:]))
         if endpoint is not None:
             return endpoint
     return OTHER
+
+
+def _folded(path: str) -> str:
+    """With one slash for several."""
+    path = path.replace("\\", "/")
+    while "//" in path:
+        path = path.replace("//", "/")
+    return path
+
+
+def _parts(path: str) -> list[str]:
+    """The last segments of a path that is not written the usual way."""
+    for _ in range(_MOST_DECODINGS):
+        if "%" in path:
+            path = unquote(path).lower()
+    parts: list[str] = []
+    for part in _folded(path).split("/"):
+        name = part.partition(";")[0]
+        if name == "..":
+            del parts[-1:]
+        elif name not in ("", "."):
+            parts.append(name)
+    return parts[-_LONGEST:]
 
 
 def path_of(endpoint: str) -> str:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-S = TypeVar("S", bound=msgspec.Struct)
+from prefillwatch.wire.structure import has_more_marks
+
+S = TypeVar("S")
 
 _MISSING: Final = object()
 #: Values inside each other; what is looked for lies less deep, and every level of a misfit is converted once more.
 _MAX_DEPTH: Final = 16
 #: Values of a document that are looked at one by one, which takes some 10 µs each.
 _MAX_SALVAGED: Final = 10_000
+#: A misfit of more values than this is not read: an object is made of each of them, some 100 bytes and 1 µs.
+_MAX_VALUES: Final = 500_000
 
 
 class UnreadableError(Exception):
-    """Not JSON. `reason` is `utf8` where the bytes are not even text, else `json`."""
+    """Not JSON: `reason` is `utf8` where the bytes are not even text, else `json`. `too_long`: it was not tried."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -27,28 +32,43 @@ class UnreadableError(Exception):
 
 
 class TolerantDecoder(Generic[S]):
-    """Decodes JSON into `kind`, whose fields must all have defaults. Well-formed input takes the typed path only."""
+    """Decodes JSON into `kind`, mostly a struct whose fields all have defaults; `empty` makes what stands for JSON of
+    another kind. Well-formed input takes the typed path only."""
 
-    __slots__ = ("_decode", "_kind")
+    __slots__ = ("_decode", "_empty", "_kind")
 
-    def __init__(self, kind: type[S]) -> None:
+    def __init__(self, kind: Any, empty: Callable[[], S] | None = None) -> None:
         self._kind = kind
+        self._empty: Callable[[], S] = empty or kind
         self._decode = msgspec.json.Decoder(kind).decode
 
     def decode(self, data: bytes) -> S:
-        """`data` as far as it fits; an empty struct for JSON of another kind. Raises UnreadableError for no JSON."""
+        """`data` as far as it fits; nothing but defaults for JSON of another kind.
+
+        Raises UnreadableError for no JSON, and for a misfit with too much in it.
+        """
+        return self.decode_noting(data)[0]
+
+    def decode_noting(self, data: bytes) -> tuple[S, bool]:
+        """What `decode` gives, and whether all of it was looked at."""
         try:
-            return self._decode(data)
+            return self._decode(data), True
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            return self.salvage(_any_json(data))
+            return self._salvage(_any_json(data))
 
     def salvage(self, value: Any) -> S:
         """What fits `kind` in an already decoded document."""
-        salvaged = _Salvage().value(value, self._kind)
-        return self._kind() if salvaged is _MISSING else typing.cast("S", salvaged)
+        return self._salvage(value)[0]
+
+    def _salvage(self, value: Any) -> tuple[S, bool]:
+        salvage = _Salvage()
+        salvaged = salvage.value(value, self._kind)
+        return self._empty() if salvaged is _MISSING else typing.cast("S", salvaged), not salvage.exhausted
 
 
 def _any_json(data: bytes) -> Any:
+    if has_more_marks(data, _MAX_VALUES):
+        raise UnreadableError("too_long")
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -77,6 +97,11 @@ class _Salvage:
 
     def __init__(self) -> None:
         self._left = _MAX_SALVAGED
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether something was not looked at."""
+        return self._left <= 0
 
     def value(self, value: Any, kind: Any, depth: int = 0) -> Any:
         if depth > _MAX_DEPTH or self._left <= 0:

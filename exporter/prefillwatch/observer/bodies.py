@@ -87,16 +87,19 @@ class RequestBodies:
 class HeldBody:
     """The body of one request: `add` its pieces, `read` at their end and again when upstream has accepted it."""
 
-    __slots__ = ("_bodies", "_data", "_whole", "unread")
+    __slots__ = ("_bodies", "_data", "_whole", "ended", "unread")
 
     def __init__(self, bodies: RequestBodies) -> None:
         self._bodies = bodies
         self._data = bytearray()
         self._whole = True  # False: only its ends are held
+        self.ended = False
         self.unread = ""  # why no more than its size counts, by `UNREAD_REASONS`; empty: it does, or may yet
 
     def add(self, piece: bytes) -> None:
         """It is held while it is not larger than the room that is left: so the large never take all of it."""
+        if self.ended:
+            return
         if self._whole:
             if len(self._data) + len(piece) <= self._bodies.room:
                 self._data += piece
@@ -108,6 +111,7 @@ class HeldBody:
 
     def read(self, head: RequestHead, size: int, now_ns: int) -> RequestFacts:
         """At the end of the request. What it says, or, `complete` false, what there is of that for now."""
+        self.ended = True
         if not self._whole:
             self.leave_unread("memory")
         small = self._whole and len(self._data) <= SMALL_BYTES
@@ -122,7 +126,7 @@ class HeldBody:
 
     def read_accepted(self, head: RequestHead, size: int, now_ns: int) -> RequestFacts | None:
         """Upstream has accepted the request: what its body says, if that is more than was known before."""
-        if not self._data or not self._whole:
+        if not self.ended or not self._data or not self._whole:
             self.let_go()
             return None
         complete = len(self._data) >= size
@@ -136,9 +140,10 @@ class HeldBody:
         return told
 
     def leave_unread(self, reason: str) -> None:
-        """No more than its size counts."""
-        self.unread = reason
-        self._bodies.unread[reason] += 1
+        """No more than its size counts from here on."""
+        if self.unread != reason:
+            self.unread = reason
+            self._bodies.unread[reason] += 1
 
     def let_go(self) -> None:
         self._hold(bytearray())

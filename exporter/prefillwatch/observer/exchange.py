@@ -97,8 +97,9 @@ class Exchange:
         self._ledger.received(request)
 
     def _read_body(self, time_ns: int, size: int) -> None:
-        self._body_size = size
-        self._take_body(self._body.read(self.head, size, time_ns))
+        if not self._body.ended:
+            self._body_size = size
+            self._take_body(self._body.read(self.head, size, time_ns))
 
     def _read_accepted(self, time_ns: int) -> None:
         """What was too much to read for somebody whom upstream might not have known."""

@@ -215,7 +215,7 @@ class ToldExchange(Exchange):
             endpoint=request.endpoint, model=told.model, max_tokens=0 if told.no_tokens_due else None
         )
         _apply(told, request)
-        if told.unread in UNREAD_REASONS:
+        if told.unread in UNREAD_REASONS and told.unread != self.unread:
             self._body.leave_unread(told.unread)
         if self.head.resumed:
             self._admit(told.model)

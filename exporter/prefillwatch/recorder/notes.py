@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.lifecycle import State
 from prefillwatch.analysis.models import ModelNames
 from prefillwatch.observer.exchange import Exchange
 from prefillwatch.observer.taps import RelayTap, TapReader
@@ -108,17 +107,14 @@ class FactNotes(TapReader):
                     add_payload(ONE_EVENT[reader.chars_in_read])
                 else:
                     self._note_read(time_ns, stream, reader, events, lost=begun and exchange.slot < 0)
-            elif kind == Tap.RESPONSE and stream in streams:
-                exchange = streams[stream]
-                known = exchange.facts, exchange.unread
-                take(relay, (record,))
-                if (exchange.facts, exchange.unread) != known:
-                    self.notes.record(time_ns, stream, REQUEST_FACTS, facts.request_facts(exchange))
-                self._note_other(relay, time_ns, stream, kind, payload)
             else:
+                exchange = streams.get(stream)
+                known = (exchange.facts, exchange.unread) if exchange is not None else None
                 take(relay, (record,))
+                if exchange is not None and (exchange.facts, exchange.unread) != known:  # its body was read just now
+                    self.notes.record(time_ns, stream, REQUEST_FACTS, facts.request_facts(exchange))
                 if kind not in _PIECES:
-                    self._note_other(relay, time_ns, stream, kind, payload)
+                    self.notes.record(time_ns, stream, kind, _without_text(kind, payload))
 
     def _note_read(self, time_ns: int, stream: int, reader: AnswerReader, events_before: int, *, lost: bool) -> None:
         """``lost``: from here on the answer cannot be read."""
@@ -126,18 +122,6 @@ class FactNotes(TapReader):
         if events or reader.others or reader.tokens_in_read or reader.prompt_tokens is not None or lost:
             assert self.notes is not None
             self.notes.record(time_ns, stream, _DATA, facts.read_facts(reader, events))
-
-    def _note_other(self, relay: RelayTap, time_ns: int, stream: int, kind: int, payload: bytes) -> None:
-        assert self.notes is not None
-        exchange = relay.streams.get(stream)
-        if kind == Tap.REQUEST_END and exchange is not None and _has_facts(exchange):
-            self.notes.record(time_ns, stream, REQUEST_FACTS, facts.request_facts(exchange))
-        self.notes.record(time_ns, stream, kind, _without_text(kind, payload))
-
-
-def _has_facts(exchange: Exchange) -> bool:
-    """Whether its body was read just now; not if the end of it could not follow what came before."""
-    return exchange.request.generating and exchange.life.state is State.RECEIVED
 
 
 def _without_text(kind: int, payload: bytes) -> bytes:

@@ -30,6 +30,7 @@ from prefillwatch.wire import fingerprint, inject, partial, routes
 from prefillwatch.wire.answer import AnswerReader
 from prefillwatch.wire.inflate import InflateError, inflater_for
 from prefillwatch.wire.request import read_request
+from prefillwatch.wire.structure import has_more_marks
 from prefillwatch.wire.sse import EventParser
 
 if sys.version_info >= (3, 11):
@@ -279,7 +280,7 @@ def request_with(**parts: bytes) -> http_head.Request:
 
 
 def chat(body: bytes, **more: Any) -> Callable[[], object]:
-    return lambda: read_request("/v1/chat/completions", "application/json", more.get("encoding", ""), body)
+    return lambda: read_request("/v1/chat/completions", more.get("encoding", ""), body)
 
 
 def answer_reader(encoding: str = "", endpoint: str = "chat_completions") -> Callable[[], Callable[[bytes], object]]:
@@ -403,6 +404,9 @@ DECODERS: dict[str, tuple[Callable[[int], Callable[[], object]], int]] = {
             b"".join(b'data: {"%d":1,"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n' % i for i in range(n)),
             4096),
         1000),
+    "structure: marks": (lambda n: lambda: has_more_marks(b"[,{" * n, 1000), 300_000),
+    "structure: texts": (lambda n: lambda: has_more_marks(b'[","' * n, 1000), 300_000),
+    "structure: escapes": (lambda n: lambda: has_more_marks(b',"\\"' * n, 1000), 300_000),
     "inflate: noise": (
         lambda n: tried(lambda data: inflater_for("deflate", 2**25).feed(data), b"\x00" * n), 100_000),
 }  # fmt: skip

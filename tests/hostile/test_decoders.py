@@ -32,20 +32,20 @@ Feed = Callable[[bytes], object]
 
 
 def chat(body: bytes) -> object:
-    return read_request("/v1/chat/completions", "application/json", "", body)
+    return read_request("/v1/chat/completions", "", body)
 
 
 def cut_off(body: bytes) -> object:
     """The beginning of a larger body."""
-    return read_request("/v1/chat/completions", "application/json", "", body, complete=False)
+    return read_request("/v1/chat/completions", "", body, complete=False)
 
 
 def encoded(coding: str) -> Feed:
-    return lambda body: read_request("/v1/chat/completions", "application/json", coding, body)
+    return lambda body: read_request("/v1/chat/completions", coding, body)
 
 
 def of_endpoint(path: str) -> Feed:
-    return lambda body: read_request(path, "application/json", "", body)
+    return lambda body: read_request(path, "", body)
 
 
 def answer(kind: str, coding: str = "", step: int = _READ, endpoint: str = "chat_completions") -> Feed:

@@ -60,10 +60,10 @@ def close(document: bytes, most_tokens: int = MOST_TOKENS) -> bytes:
 
 def _end_of_text(document: bytes, bare: bytes, start: int, end: int) -> int:
     """Where the last whole character of an unfinished string ends."""
-    for half in (_HALF_ESCAPE, _HALF_PAIR):
-        found = half.search(bare, max(start, end - _LONGEST_ESCAPE), end)
-        if found is not None:
-            end = found.start()
+    if (half := _HALF_ESCAPE.search(bare, max(start, end - _LONGEST_ESCAPE), end)) is not None:
+        end = half.start()
+    if (half := _HALF_PAIR.search(bare, max(start, end - _LONGEST_ESCAPE), end)) is not None:
+        end = half.start()
     if document[end - 1] >= 0x80:
         least = max(start + 1, end - _LONGEST_CHARACTER)
         while end > least and document[end - 1] & 0xC0 == 0x80:

@@ -31,7 +31,7 @@ def has_more_marks(document: bytes, most: int = MOST_MARKS) -> bool:
     bare = without_escapes(document)
     if bare.count(b'"') > 4 * most + 4:  # each string is a value, or the name of one
         return True
-    return _marks(_STRING.sub(b"", bare)) > most
+    return _marks(b"".join(_STRING.split(bare))) > most
 
 
 def _marks(document: bytes) -> int:

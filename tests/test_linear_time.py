@@ -30,8 +30,8 @@ from prefillwatch.wire import fingerprint, inject, partial, routes
 from prefillwatch.wire.answer import AnswerReader
 from prefillwatch.wire.inflate import InflateError, inflater_for
 from prefillwatch.wire.request import read_request
-from prefillwatch.wire.structure import has_more_marks
 from prefillwatch.wire.sse import EventParser
+from prefillwatch.wire.structure import has_more_marks
 
 if sys.version_info >= (3, 11):
     from re import _constants as sre

@@ -43,6 +43,18 @@ def test_a_valid_file() -> None:
     assert "marker-secret" not in repr(settings)
 
 
+def test_the_key_for_upstream_may_be_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("marker-secret\n")
+    settings = load({"upstream_api_key_file": str(file)}, {})
+    assert settings.own_key == "marker-secret"
+    assert "marker-secret" not in repr(settings)
+    with pytest.raises(ConfigError, match="upstream_api_key and upstream_api_key_file are both set; keep the file"):
+        load({"upstream_api_key_file": str(file)}, {"PREFILLWATCH_UPSTREAM_API_KEY": "other"})
+    assert load({"upstream_api_key": "given"}, {}).own_key == "given"
+    assert load({}, {}).own_key == ""
+
+
 def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
     empty = tmp_path / "empty.yml"
     empty.write_text("# nothing yet\n")

@@ -99,6 +99,9 @@ class Settings(BaseModel):
     upstream_api_key: Annotated[SecretStr | None, SECRET] = Field(
         None, description="key for our own requests to /metrics and /v1/models; clients' keys pass through untouched"
     )
+    upstream_api_key_file: Annotated[SecretStr | None, SECRET_FILE] = Field(
+        None, description="the same key in a file, so that neither a process list nor an environment shows it"
+    )
     preserve_host: Annotated[bool | None, SWITCH] = Field(
         None, description="send the client's Host header upstream; unset: yes, but not to an https upstream"
     )
@@ -206,6 +209,8 @@ class Settings(BaseModel):
     def _fits_together(self) -> Settings:
         _both_or_none(tls_cert=self.tls_cert, tls_key=self.tls_key)
         _both_or_none(admin_tls_cert=self.admin_tls_cert, admin_tls_key=self.admin_tls_key)
+        if self.upstream_api_key and self.upstream_api_key_file:
+            raise ValueError("upstream_api_key and upstream_api_key_file are both set; keep the file")
         if self.stall_always < self.stall_min_gap:
             raise ValueError("stall_always is below stall_min_gap; every stall of the first kind would be one already")
         if self.listen.overlaps(self.admin):
@@ -223,6 +228,12 @@ class Settings(BaseModel):
                     f"upstream {upstream} is where prefillwatch itself would answer (--{key} {address}); "
                     f"choose another address with --{key}"
                 )
+
+    @property
+    def own_key(self) -> str:
+        """What our own requests show upstream; empty: nothing."""
+        secret = self.upstream_api_key or self.upstream_api_key_file
+        return secret.get_secret_value() if secret else ""
 
     def required_upstream(self) -> str:
         """The upstream address. Raises ConfigError where none was given."""

@@ -135,7 +135,11 @@ def test_prometheus_scrapes_and_alerts_where_the_others_listen() -> None:
     config = yaml.safe_load((folder / "prometheus.yml").read_text())
     targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in config["scrape_configs"]}
     settings = settings_of_sidecar()
-    assert targets == {"prefillwatch": [str(settings.admin.reachable)], "vllm": [str(settings.listen.reachable)]}
+    assert {settings.admin.host, settings.listen.host} == {"::"}, "which 127.0.0.1 is part of"
+    assert targets == {
+        "prefillwatch": [f"127.0.0.1:{settings.admin.port}"],
+        "vllm": [f"127.0.0.1:{settings.listen.port}"],
+    }
     assert config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] == ["127.0.0.1:9093"]
 
 

@@ -11,9 +11,11 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from tests.deploy.test_systemd import UNIT, values
 from tests.deploy.tools import Object, RefusedError, kustomized
 
 from prefillwatch.config import Settings, load
+from prefillwatch.settings.quantities import parse_size
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy/kubernetes"
@@ -125,7 +127,7 @@ def test_only_readiness_depends_on_vllm(sidecar: Object) -> None:
 
 
 def test_probes_can_reach_what_they_ask(sidecar: Object, vllm: Object) -> None:
-    assert settings_of(sidecar).admin.host == "0.0.0.0"
+    assert settings_of(sidecar).admin.host == "::", "of both versions of IP"
     assert "readinessProbe" not in vllm
     for name in ("startupProbe", "livenessProbe"):
         assert "httpGet" not in vllm[name], "the kubelet does not reach loopback"
@@ -152,6 +154,22 @@ def test_pod_security_of_the_sidecar(sidecar: Object) -> None:
     assert context["capabilities"] == {"drop": ["ALL"]}
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
     assert "cpu" not in sidecar["resources"]["limits"]
+
+
+def test_the_pod_has_no_token_of_the_cluster(pod: Object) -> None:
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_images_have_versions(pod: Object) -> None:
+    images = [container["image"] for container in (*pod["initContainers"], *pod["containers"])]
+    assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images), images
+
+
+def test_memory_is_enough_for_all_that_has_a_bound(sidecar: Object) -> None:
+    """The bodies that are held by default, and three processes with room for what they count."""
+    limit = parse_size(sidecar["resources"]["limits"]["memory"].replace("Gi", "GiB"))
+    assert limit >= settings_of(sidecar).max_bodies + 3 * 2**28
+    assert values(UNIT, "MemoryMax") == [sidecar["resources"]["limits"]["memory"].removesuffix("i")]
 
 
 def test_service_leads_to_the_sidecar(objects: list[Object], sidecar: Object) -> None:
@@ -256,6 +274,22 @@ def test_everybody_who_asks_a_guarded_admin_listener_does_it_over_tls(guarded: l
         "serverName": "prefillwatch",
         "ca": {"secret": {"name": secret, "key": "ca.crt"}},
     }
+
+
+def test_the_key_for_upstream_comes_in_a_file(tmp_path: Path) -> None:
+    shutil.copy(KUBERNETES / "example/vllm.yaml", tmp_path)
+    for component in ("sidecar", "upstream-key"):
+        shutil.copytree(KUBERNETES / component, tmp_path / component)
+    (tmp_path / "kustomization.yaml").write_text("resources: [vllm.yaml]\ncomponents: [sidecar, upstream-key]\n")
+    deployment = the(kustomized(tmp_path), "Deployment")
+    kubernetes_validate.validate(deployment, OLDEST_KUBERNETES, strict=True)
+    pod = deployment["spec"]["template"]["spec"]
+    (sidecar,), (volume,) = pod["initContainers"], pod["volumes"]
+    (mount,) = sidecar["volumeMounts"]
+    (item,) = volume["secret"]["items"]
+    assert mount["name"] == volume["name"]
+    assert variables(sidecar)["PREFILLWATCH_UPSTREAM_API_KEY_FILE"] == f"{mount['mountPath']}/{item['path']}"
+    assert "upstream_api_key_file" in Settings.model_fields
 
 
 def test_what_is_not_labelled_is_left_alone(tmp_path: Path) -> None:

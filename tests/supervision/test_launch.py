@@ -24,6 +24,7 @@ OTHER_VALUES: dict[str, dict[str, Any]] = {
     "upstream_ca": {"upstream_ca": HERE},
     "upstream_insecure": {"upstream_insecure": True},
     "upstream_api_key": {"upstream_api_key": "key"},
+    "upstream_api_key_file": {"upstream_api_key_file": ONE_LINE},
     "preserve_host": {"preserve_host": False},
     "usage": {"usage": "inject"},
     "request_timeout": {"request_timeout": "7s"},

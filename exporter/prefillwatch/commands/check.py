@@ -152,15 +152,15 @@ def look_for_loop(upstream: str, settings: Settings) -> Finding | None:
 
 async def look_at_upstream(upstream: str, settings: Settings) -> AsyncIterator[Finding]:
     """Ask upstream for its health, its models and its metrics, as the observer will."""
-    key = settings.upstream_api_key
+    key = settings.own_key
     fetcher = Fetcher(
         upstream,
-        api_key=key.get_secret_value() if key else "",
+        api_key=key,
         ca_file=str(settings.upstream_ca or ""),
         insecure=settings.upstream_insecure,
     )
     try:
-        health = await _look_at_health(fetcher, upstream, has_key=key is not None)
+        health = await _look_at_health(fetcher, upstream, has_key=bool(key))
         yield health
         if health.verdict is Verdict.OK:
             yield await _look_at_models(fetcher)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from prefillwatch.commands.outputs import check_writable, say, write
-from prefillwatch.commands.reaching import seconds, with_bounds, with_model, with_streams
+from prefillwatch.commands.reaching import key_of, seconds, with_bounds, with_model, with_streams
 from prefillwatch.commands.stopping import stop_on_signals
 from prefillwatch.errors import ConfigError, PrefillwatchError
 from prefillwatch.lab.arrivals import read_arrivals
@@ -128,12 +128,13 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
 )
 @click.option("--upstream", metavar="URL", help="Where the command's server answers, if that cannot be told from it.")
 @with_model
+@click.option("--api-key-file", type=_FILE, metavar="FILE", help="The server's key, if not in the command.")
 @click.option(
     "--api-key",
     envvar=["PREFILLWATCH_API_KEY", "VLLM_API_KEY"],
     show_envvar=True,
     metavar="KEY",
-    help="The server's key, if not in the command.",
+    help="The key itself.",
 )
 @with_bounds
 @click.option("--seed", type=int, metavar="N", default=1, show_default=True, help="Another seed, another mix.")
@@ -199,7 +200,7 @@ def _settings(command: tuple[str, ...], options: dict[str, Any]) -> SweepSetting
         settings=grid(options["vary"], options["whole"]),
         upstream=options["upstream"],
         model=options["model"],
-        api_key=options["api_key"],
+        api_key=key_of(options["api_key_file"], options["api_key"]),
         start_limit_seconds=options["start_limit"],
         stop_limit_seconds=options["stop_limit"],
         logs=options["server_logs"],

@@ -94,7 +94,6 @@ class Launch:
     ) -> bytes:
         """The JSON that the observer reads."""
         settings = self.settings
-        key = _revealed(settings.upstream_api_key)
         return encode(
             ObserverSettings(
                 tap_fds=tuple(tap_fds),
@@ -105,7 +104,7 @@ class Launch:
                 upstream=self.upstream,
                 upstream_ca=str(settings.upstream_ca or ""),
                 upstream_insecure=settings.upstream_insecure,
-                upstream_api_key=key or (self.command.api_key if self.command else None) or "",
+                upstream_api_key=settings.own_key or (self.command.api_key if self.command else None) or "",
                 scrape_interval_s=settings.scrape_interval,
                 engine_socket=engine_socket,
                 analysis=analysis_settings(settings),

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections import deque
 from typing import TYPE_CHECKING
 
 from prefillwatch.errors import ERROR_PREFIX, StartError
+from prefillwatch.own_process import ends_with_us, python_module
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -35,14 +35,12 @@ class Child:
 
     async def __aenter__(self) -> Child:
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "prefillwatch",
-            *self._arguments,
+            *python_module("prefillwatch", *self._arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=ends_with_us(),
         )
         self._reading = asyncio.ensure_future(self._read())
         return self

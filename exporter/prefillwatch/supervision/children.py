@@ -9,10 +9,11 @@ import functools
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Final
 
-_PR_SET_PDEATHSIG: Final = 1
+from prefillwatch.own_process import ends_with_us
+
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: the child must not load libraries
 
@@ -86,7 +87,7 @@ class Children:
             stdin=subprocess.PIPE if stdin is not None else _inherited_stdin(),
             pass_fds=pass_fds,
             env=env,
-            preexec_fn=functools.partial(_before_exec, os.getpid(), death_signal, ignored),
+            preexec_fn=functools.partial(_before_exec, ends_with_us(death_signal), ignored),
         )
         child = Child(process, self._loop)
         self._children[process.pid] = child
@@ -112,13 +113,11 @@ class Children:
                     os.waitpid(ended.si_pid, 0)
 
 
-def _before_exec(parent: int, death_signal: int, ignored: Sequence[int]) -> None:
+def _before_exec(end_with_us: Callable[[], None], ignored: Sequence[int]) -> None:
     os.setpgid(0, 0)
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
-    _libc.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(1)
+    end_with_us()
 
 
 def _inherited_stdin() -> int | None:

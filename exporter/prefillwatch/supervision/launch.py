@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,12 +14,13 @@ from pydantic import SecretStr
 from prefillwatch.analysis.settings import AnalysisSettings, Slo, StallRule, WaitRule
 from prefillwatch.config import Settings
 from prefillwatch.observer_settings import FlightSettings, ObserverSettings, RecordSettings, encode
+from prefillwatch.own_process import python_module
 from prefillwatch.relay.settings import RelaySettings
 from prefillwatch.supervision.upstream_command import UpstreamCommand
 
-_RELAY: Final = (sys.executable, "-m", "prefillwatch.relay")
+_RELAY: Final = python_module("prefillwatch.relay")
 FORWARDED_ALLOW_IPS: Final = "FORWARDED_ALLOW_IPS"
-_OBSERVER: Final = (sys.executable, "-m", "prefillwatch.observer")
+_OBSERVER: Final = python_module("prefillwatch.observer")
 #: Else the libraries behind numpy start a thread for every core as soon as they are imported, each with 32 MiB of
 #: addresses, to solve equations of three unknowns.
 _ONE_THREAD: Final = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")

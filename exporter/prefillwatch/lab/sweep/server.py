@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 from collections import deque
@@ -18,6 +17,7 @@ import httpx
 
 from prefillwatch.errors import ConfigError, PrefillwatchError
 from prefillwatch.lab.sweep.said import last_error_line
+from prefillwatch.own_process import ends_with_us
 
 KEPT_LINES: Final = 400
 _LONGEST_KEPT_LINE: Final = 1000
@@ -26,8 +26,6 @@ _HEALTH_EVERY_SECONDS: Final = 0.25
 _GONE_EVERY_SECONDS: Final = 0.1
 _KILLED_WITHIN_SECONDS: Final = 5.0
 _LAST_WORDS_SECONDS: Final = 1.0
-_PR_SET_PDEATHSIG: Final = 1
-_libc: Final = ctypes.CDLL(None)  # loaded before any fork: a child must not load libraries
 
 
 class ServerError(PrefillwatchError):
@@ -69,7 +67,7 @@ class Server:
                 stderr=asyncio.subprocess.STDOUT,
                 env=self._env,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
+                preexec_fn=ends_with_us(),
             )
         except OSError as error:
             raise ServerError(f"{self._argv[0]!r} cannot be run: {error.strerror or error}") from None
@@ -202,10 +200,6 @@ async def refuse_if_taken(url: str) -> None:
 
 def _text(line: bytes) -> str:
     return line[:_LONGEST_KEPT_LINE].decode(errors="replace").rstrip()
-
-
-def _end_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _signal_group(group: int, number: int) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -23,6 +22,7 @@ from prefillwatch.lab.sweep.redaction import without_secrets
 from prefillwatch.lab.sweep.server import Server, ServerError
 from prefillwatch.lab.sweep.store import Store
 from prefillwatch.lab.target import Target, TargetError, reach
+from prefillwatch.own_process import python_module
 from prefillwatch.supervision.upstream_command import UpstreamCommand, free_port, prepare
 
 Measured = tuple[tuple[ProbeFigures, ...], MixFigures | None]
@@ -50,10 +50,10 @@ class SweepSettings:
 
     def prepared(self, setting: Setting) -> UpstreamCommand:
         """The command of a setting with its port. Raises ConfigError where it cannot be told."""
-        found = prepare(command_with(_findable(self.command), setting), self.upstream, free_port)
+        found = prepare(command_with(self.command, setting), self.upstream, free_port)
         if found.upstream.startswith("unix:"):
             raise ConfigError("a sweep talks to its server over TCP; leave --uds out of the command")
-        return found
+        return replace(found, argv=_findable(found.argv))
 
     def longest_seconds(self, each: Bound) -> float:
         """That one setting takes at most."""
@@ -178,5 +178,5 @@ async def _unless_it_dies(server: Server, work: Coroutine[Any, Any, T]) -> T:
 def _findable(command: Sequence[str]) -> tuple[str, ...]:
     """Our own simulator can be run also where our command is in no folder of the search path."""
     if command and command[0] == _OURSELVES and shutil.which(_OURSELVES) is None:
-        return (sys.executable, "-m", _OURSELVES, *command[1:])
+        return python_module(_OURSELVES, *command[1:])
     return tuple(command)

@@ -1,0 +1,40 @@
+"""Processes that are ourselves again, and processes that must not outlive who started them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: the child must not load libraries
+
+#: What ``-P`` is since Python 3.11: the folder that we happen to be in, which comes first, is taken from the search
+#: path before anything is imported from there.
+_WITHOUT_FOLDER: Final = (
+    "import sys; del sys.path[0]; import runpy; runpy.run_module({module!r}, None, '__main__', True)"
+)
+
+
+def python_module(module: str, *arguments: str, version: tuple[int, ...] = sys.version_info[:2]) -> tuple[str, ...]:
+    """The command that runs a module of ours as ``python -m`` does, but never imports what lies in the working folder:
+    that may be anybody's, and we may be root."""
+    if version >= (3, 11):
+        return (sys.executable, "-P", "-m", module, *arguments)
+    return (sys.executable, "-c", _WITHOUT_FOLDER.format(module=module), *arguments)
+
+
+def ends_with_us(death_signal: int = signal.SIGTERM) -> Callable[[], None]:
+    """For ``preexec_fn``: the kernel sends the process this signal when we die, whatever of. To be made before the
+    fork, in the thread that starts the process: it is this thread's end that counts."""
+    parent = os.getpid()
+
+    def before_exec() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(1)
+
+    return before_exec

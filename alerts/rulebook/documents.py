@@ -133,6 +133,7 @@ def test_constants(source: Source) -> dict[str, str]:
         "window": str(source.diagnosis),
         "level": str(source.level),
         "start": str(source.start),
+        "restarts": str(source.restarts),
         "itl": repr(float(source.promises["itl"])),
     }
     for alert in all_alerts(source):

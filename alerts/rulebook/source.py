@@ -120,6 +120,10 @@ class Source:
     def start(self) -> Duration:
         return self.duration(self.raw["windows"]["start"])
 
+    @cached_property
+    def restarts(self) -> Duration:
+        return self.duration(self.raw["windows"]["restarts"])
+
     def hold(self, alert: str) -> Duration:
         return self.duration(self.raw["holds"][alert]["for"])
 
@@ -165,6 +169,6 @@ def _check(source: Source) -> None:
         raise ValueError(
             f"windows.diagnosis ({source.diagnosis}) is shorter than four scrapes ({source.scrape}); lengthen it"
         )
-    _ = source.evaluation, source.freeze, source.level, source.start, source.burn_rates
+    _ = source.evaluation, source.freeze, source.level, source.start, source.restarts, source.burn_rates
     for alert in source.raw["holds"]:
         source.keep(alert)

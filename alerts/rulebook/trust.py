@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from alerts.rulebook.names import Names
-from alerts.rulebook.rule import VALUE_AS_SHARE, Alert, label, number, promql, share
+from alerts.rulebook.rule import VALUE_AS_COUNT, VALUE_AS_SHARE, Alert, label, number, promql, share
 from alerts.rulebook.source import Source
 from alerts.rulebook.stalls import held_back_by
 
@@ -15,6 +15,7 @@ def trust_alerts(source: Source) -> tuple[Alert, ...]:
     return (
         _upstream_down(names),
         *_exporter_down(names),
+        *_relay_unstable(names),
         _kv_signal_lost(names),
         *_measurement_unreliable(names),
     )
@@ -67,6 +68,51 @@ def _exporter_down(n: Names) -> list[Alert]:
                 f"None of the other alerts of prefillwatch can fire."
             ),
             labels={"reason": "no_target"},
+        ),
+    ]
+
+
+def _relay_unstable(n: Names) -> list[Alert]:
+    """One that is mute is killed and started again within seconds; what is told is what does not pass, what comes back,
+    and what somebody lost by it."""
+    s, name = n.source, "RelayUnstable"
+    alert = partial(
+        Alert,
+        name=name,
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="A relay of prefillwatch does not serve, or ends again and again.",
+    )
+    replica, window = label(s.replica_label), s.restarts
+    restarts, lost = n.metric("relay_restarts_total"), n.metric("relay_lost_streams_total")
+    return [
+        alert(
+            severity="critical",
+            expr=promql(f"min without (relay) ({n.metric('relay_serving')}) == 0"),
+            description=(
+                f"A relay process at {replica} has not taken new connections for {s.hold(name)}: it hangs, has no free "
+                f"descriptors, or does not come up. The others of that replica, if there are any, take its clients; "
+                f"/readyz says which one and why."
+            ),
+            labels={"reason": "not_serving"},
+        ),
+        alert(
+            severity="warning",
+            expr=promql(f"increase({restarts}[{window}]) > {number(s.threshold('relay_restarts'))}"),
+            description=(
+                f"Relay processes at {replica} ended {VALUE_AS_COUNT} times in {window} and were started again. Every "
+                f"time the answers in flight there are cut off. Its log says of what."
+            ),
+            labels={"reason": "restarts"},
+        ),
+        alert(
+            severity="warning",
+            expr=promql(f"sum without (relay) (increase({lost}[{window}])) > 0"),
+            description=(
+                f"{VALUE_AS_COUNT} requests at {replica} were cut off in {window} because the relay process that "
+                f"carried them ended."
+            ),
+            labels={"reason": "lost_streams"},
         ),
     ]
 

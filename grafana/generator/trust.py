@@ -10,7 +10,7 @@ from grafana.generator.panels import Query, Style, answer, lines, now, over_time
 
 
 def trust() -> Section:
-    stats = even(
+    alive = even(
         4,
         answer(
             "Upstream answers",
@@ -23,6 +23,30 @@ def trust() -> Section:
             one="Yes",
         ),
         answer(
+            "Relays serve",
+            "Whether every relay process lives and accepts connections. 0: one starts, hangs or has no free "
+            "descriptors; clients wait or go to the others.",
+            now(f"min ({metric('relay_serving')})", "serving"),
+            unit="none",
+            steps=limits.MUST_BE_ONE,
+            empty="prefillwatch does not report",
+            zero="No",
+            one="Yes",
+        ),
+        answer(
+            "Relays ended",
+            "Relay processes that ended and were started again in the time shown, and the requests that were in "
+            "flight in them.",
+            now(f"sum ({in_range('relay_restarts_total')})", "ended"),
+            now(f"sum ({in_range('relay_lost_streams_total')})", "lost"),
+            unit="none",
+            steps=limits.ANY_IS_BAD,
+            empty="None",
+            zero="None",
+            decimals=0,
+            show_names=True,
+        ),
+        answer(
             "KV signal",
             "Whether upstream's metrics tell the use of the KV cache. 0: renamed or unreadable, and KV panels "
             "are blind.",
@@ -33,6 +57,9 @@ def trust() -> Section:
             zero="Lost",
             one="There",
         ),
+    )
+    measured = even(
+        4,
         answer(
             "Age of upstream's metrics",
             "Time since upstream's metrics could last be read. Old ones are no evidence for or against anything.",
@@ -105,12 +132,14 @@ def trust() -> Section:
     )
     scrape = lines(
         "Reading upstream's metrics",
-        "Time that a scrape took, and age of the last good one. Failures by reason are counted beside it.",
+        "Time that a scrape and a health check took, and age of the last good scrape. Failures by reason are counted "
+        "beside it.",
         over_time(f"max ({metric('upstream_scrape_duration_seconds')})", "duration"),
+        over_time(f"max ({metric('upstream_health_check_duration_seconds')})", "health check"),
         over_time(f"max ({metric('upstream_scrape_age_seconds')})", "age"),
         unit="s",
         empty="Never read",
         low=0,
-        series={"duration": Style(CLEAR), "age": Style(ALL)},
+        series={"duration": Style(CLEAR), "health check": Style(CLEAR, dashed=True), "age": Style(ALL)},
     )
-    return Section("Can these figures be trusted?", (stats, even(7, delays, cores, scrape)))
+    return Section("Can these figures be trusted?", (alive, measured, even(7, delays, cores, scrape)))

@@ -59,6 +59,9 @@ def test_a_sidecar_that_sees_everything() -> None:
         ({"refused": {"clients_full": 2.0, "no_descriptors": 1.0}}, "no_room_for_clients", Sort.NOTE),
         ({"refused": {"loop": 2.0}}, "loop", Sort.NOTE),
         ({"refused": {"write_timeout": 2.0}}, "clients_take_nothing", Sort.NOTE),
+        ({"health_failures": {"timeout": 3.0}}, "health_late", Sort.NOTE),
+        ({"relays_away": ("1",)}, "relay_away", Sort.FAULT),
+        ({"relay_restarts": 2.0, "lost_streams": 7.0}, "relay_ended", Sort.FAULT),
     ],
 )
 def test_each_blind_spot(change: dict[str, object], symptom: str, sort: Sort) -> None:
@@ -69,6 +72,17 @@ def test_reasons_of_failed_scrapes_are_named() -> None:
     trust = replace(TRUST, scrape_success=False, kv_signal=False, scrape_failures={"timeout": 3.0, "http_status": 1.0})
     (found,) = blind_spots(replace(CALM, trust=trust))
     assert "(timeout and http_status)" in found.words
+
+
+def test_a_server_that_is_down_is_not_called_late_as_well() -> None:
+    assert symptoms(replace(CALM, trust=replace(TRUST, up=False, health_failures={"refused": 9.0}))) == {
+        "upstream_down": Sort.FAULT
+    }
+
+
+def test_what_relays_cost_is_said() -> None:
+    (found,) = blind_spots(replace(CALM, trust=replace(TRUST, relay_restarts=2.0, lost_streams=7.0)))
+    assert found.words == "2 time(s); 7 requests in flight were cut off."
 
 
 def test_a_server_that_never_tells_its_cache_is_no_fault() -> None:

@@ -109,6 +109,10 @@ class Trust:
     unparsed: Mapping[str, float]  # events or bodies that were not understood, by reason
     upstream_restarts: float
     refused: Mapping[str, float]  # requests that prefillwatch itself refused or left, by reason
+    health_failures: Mapping[str, float] = field(default_factory=dict)  # health checks, by reason
+    relays_away: tuple[str, ...] = ()  # those that do not serve
+    relay_restarts: float = 0.0
+    lost_streams: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,6 +159,16 @@ def _trust(span: Span) -> Trust:
         refused={
             reason: count for reason, count in span.totals(table.REFUSED_REQUESTS.name, "reason").items() if count
         },
+        health_failures={
+            reason: count
+            for reason, count in span.totals(table.UPSTREAM_HEALTH_FAILURES.name, "reason").items()
+            if count
+        },
+        relays_away=tuple(
+            relay for relay, serves in page.totals(table.RELAY_SERVING.name, "relay").items() if not serves
+        ),
+        relay_restarts=span.total(table.RELAY_RESTARTS.name) or 0.0,
+        lost_streams=span.total(table.RELAY_LOST_STREAMS.name) or 0.0,
     )
 
 

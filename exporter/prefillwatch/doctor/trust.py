@@ -54,6 +54,7 @@ def blind_spots(figures: Figures) -> Iterator[Finding]:
     yield from _of_the_engine(figures)
     if figures.trust is not None:
         yield from _of_upstream(figures, figures.trust)
+        yield from _of_the_relays(figures.trust)
         yield from _of_the_sidecar(figures.trust)
         yield from _of_its_limits(figures.trust)
         yield from _bypass(figures)
@@ -101,9 +102,17 @@ def _of_upstream(figures: Figures, trust: Trust) -> Iterator[Finding]:
         yield _fault(
             "upstream_down",
             "The server behind prefillwatch does not answer",
-            "Its last health check failed.",
+            "It refuses its health check, calls itself ill, or was late too often in a row.",
             "see whether it runs",
             "UpstreamDown",
+        )
+    elif trust.health_failures:
+        yield _note(
+            "health_late",
+            "The server does not always answer its health check",
+            f"{wording.many(sum(trust.health_failures.values()), 'check')} failed "
+            f"({wording.listed(trust.health_failures)}). It counts as up all the same while answers arrive.",
+            failed=sum(trust.health_failures.values()),
         )
     if trust.upstream_restarts:
         yield _note(
@@ -125,6 +134,27 @@ def _of_upstream(figures: Figures, trust: Trust) -> Iterator[Finding]:
             "Preemption and a full cache can be inferred from the wire only.",
             "vLLM must run without --disable-log-stats",
             "KVSignalLost",
+        )
+
+
+def _of_the_relays(trust: Trust) -> Iterator[Finding]:
+    if trust.relays_away:
+        yield _fault(
+            "relay_away",
+            "A relay of prefillwatch does not serve",
+            f"Relay {wording.listed(trust.relays_away)} takes no new connections.",
+            "/readyz and the log say why",
+            "RelayUnstable",
+        )
+    if trust.relay_restarts or trust.lost_streams:
+        yield _fault(
+            "relay_ended",
+            "Relays of prefillwatch ended and were started again",
+            f"{trust.relay_restarts:g} time(s); {wording.many(trust.lost_streams, 'request')} in flight were cut off.",
+            "the log names the signal or exit code",
+            "RelayUnstable",
+            restarts=trust.relay_restarts,
+            lost=trust.lost_streams,
         )
 
 

@@ -6,12 +6,14 @@ import asyncio
 import os
 import random
 import signal
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
+from tests.fakes.certificate import self_signed
 from tests.soak.clients import Crowd
 from tests.soak.plans import plans
 from tests.soak.records import Records, counted, growth
@@ -26,6 +28,10 @@ _MUTE_LIMIT_S: Final = 40.0
 _BETWEEN_S: Final = 2.0
 #: The stretch whose requests are counted on both sides.
 _COUNTED_S: Final = 15.0
+
+#: Clients of the sidecar that serves TLS, and connections after which every relay has shown its certificate.
+_TLS_STREAMS: Final = 50
+_LOOKS: Final = 12
 
 Fault = Callable[[], Awaitable[None]]
 
@@ -112,6 +118,7 @@ class Soak:
             self._upstream_restarted,
             self._disk_full,
             self._clock_stepped,
+            self._certificates_renewed,
         ]
         self.chance.shuffle(order)
         for fault in order:
@@ -128,6 +135,7 @@ class Soak:
             )
 
     async def _sample(self) -> None:
+        await self._until(lambda: self.sidecar.status("/api/state") == 200, "the observer answers")
         self.samples.append(await asyncio.to_thread(self.sidecar.samples))
 
     async def _pids(self, role: str) -> list[int]:
@@ -160,10 +168,7 @@ class Soak:
         await self._until(lambda: self.sidecar.state()["decoding"] > 0, "the new observer knows streams that go on")
 
     def _has_another(self, role: str, known: set[int]) -> bool:
-        try:
-            return len(set(self.sidecar.pids(role)) - known) > 0
-        except (httpx.HTTPError, KeyError, ValueError):
-            return False
+        return len(set(self.sidecar.pids(role)) - known) > 0
 
     async def _relay_stopped(self) -> None:
         """For a moment, as a host that is busy does it."""
@@ -207,6 +212,26 @@ class Soak:
         longest = max((seen.worst_gap_s for seen in self.records.seen), default=0.0)
         told = await self._value("inter_token_latency_max_seconds", window="10s", population="all")
         self.records.expect(told < longest + 60, f"a step of the clock became a gap of {told:.0f} s")
+
+    async def _certificates_renewed(self) -> None:
+        """On a sidecar of its own: streams go on, new connections get the new one."""
+        folder = self.folder / f"tls-{self.chance.randrange(10**9)}"
+        folder.mkdir()
+        files = await asyncio.to_thread(self_signed, folder)
+        arguments = ["--relays", str(_RELAYS), "--tls-cert", str(files[0]), "--tls-key", str(files[1])]
+        sidecar = await asyncio.to_thread(Sidecar, self.folder, self.upstream.url, *arguments)
+        try:
+            crowd = Crowd(sidecar.url, plans(self.seed + 1, gap_s=_GAP_S / 4, calm=True), self.records.add)
+            keeping = asyncio.create_task(crowd.keep(_TLS_STREAMS, 6.0))
+            await asyncio.sleep(2.0)
+            await asyncio.to_thread(self_signed, folder)
+            renewed = files[0].read_text()
+            os.kill(sidecar.pid, signal.SIGHUP)
+            await self._until(lambda: _served(sidecar.port) == {renewed}, "all relays serve the renewed certificate")
+            await keeping
+            await crowd.drain()
+        finally:
+            await asyncio.to_thread(sidecar.stop)
 
     # Faults that break what they hit, and must not lie about it
     # -----------------------------------------------------------------------------------------------------------------
@@ -287,3 +312,8 @@ class Soak:
         await self._until(lambda: not any(map(is_alive, pids)), f"all of {pids} end with their supervisor", 10.0)
         self.sidecar = await asyncio.to_thread(self._start_sidecar)
         self.records.expect(await asyncio.to_thread(self.sidecar.stop) == 0, "SIGTERM ends an idle sidecar with code 0")
+
+
+def _served(port: int) -> set[str]:
+    """The certificates that new connections get."""
+    return {ssl.get_server_certificate(("127.0.0.1", port)) for _ in range(_LOOKS)}

@@ -35,13 +35,16 @@ def free_port() -> int:
 
 
 def until(condition: Callable[[], bool], what: str, limit_s: float = START_LIMIT_S) -> float:
-    """Wait for it; gives the seconds that it took. Raises SoakError."""
+    """Wait for it, which is not yet so either while the sidecar cannot be asked; gives the seconds that it took. Raises
+    SoakError."""
     began = time.monotonic()
-    while not condition():
+    while True:
+        with contextlib.suppress(httpx.HTTPError):
+            if condition():
+                return time.monotonic() - began
         if time.monotonic() - began > limit_s:
             raise SoakError(f"{what}: not within {limit_s:.0f} s")
         time.sleep(0.05)
-    return time.monotonic() - began
 
 
 class Upstream:
@@ -167,7 +170,10 @@ class Sidecar:
             return 0
 
     def state(self) -> dict[str, Any]:
-        found: dict[str, Any] = httpx.get(f"{self.admin}/api/state", timeout=60).json()
+        """Raises httpx.HTTPError while there is no observer to ask."""
+        answer = httpx.get(f"{self.admin}/api/state", timeout=60)
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
         return found
 
     def pids(self, role: str) -> list[int]:
@@ -181,7 +187,10 @@ class Sidecar:
         return found
 
     def metrics(self) -> Metrics:
-        return Metrics(httpx.get(f"{self.admin}/metrics", timeout=60).text)
+        """Raises httpx.HTTPError while there is no observer to ask."""
+        answer = httpx.get(f"{self.admin}/metrics", timeout=60)
+        answer.raise_for_status()
+        return Metrics(answer.text)
 
     def is_over(self) -> bool:
         return self._process.poll() is not None

@@ -10,7 +10,7 @@ MINUTES ?= 10
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, root's rights, or minutes of quiet.
 APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox
 
-.PHONY: help demo test lint format readme unit e2e sandbox real truth bench bench-smoke hostile soak tools wheel clean
+.PHONY: help demo test lint format readme unit e2e sandbox real truth bench bench-smoke hostile soak sensitivity tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -65,6 +65,9 @@ hostile: $(READY) ## attacks on a running sidecar with a stream beside it, judge
 soak: $(READY) ## minutes of load and faults, every process ended in turn: make soak MINUTES=10
 	@scripts/tools gcc mount
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
+
+sensitivity: $(READY) ## each constant of the method moved by 30 %: what real recordings make of it
+	$(BIN)/python -m tests.sensitivity $(ARGS)
 
 tools:
 	@scripts/tools promtool systemd-analyze

@@ -6,11 +6,20 @@ import itertools
 
 import pytest
 
-from prefillwatch.analysis.lifecycle import OUTCOMES, TRANSITIONS, Event, Lifecycle, LifecycleError, State, outcome
+from prefillwatch.analysis.lifecycle import (
+    LOST,
+    OUTCOMES,
+    TRANSITIONS,
+    Event,
+    Lifecycle,
+    LifecycleError,
+    State,
+    outcome,
+)
 from prefillwatch.wire.tap import Finish
 
 MS = 1_000_000
-REQUEST_END, SENT, RESPONSE, FIRST, TOKEN, HOLE, END = Event
+REQUEST_END, SENT, RESPONSE, FIRST, TOKEN, HOLE, END, TOLD_AGAIN = Event
 
 
 def live(*events, resumed=False):
@@ -241,4 +250,5 @@ def test_every_ending_has_a_verdict():
     for finish, status, generating, tokens, error, terminal in itertools.product(
         Finish, (0, 200, 204, 304, 400, 499, 500, 501, 599), (True, False), (0, 5), (None, "x"), (True, False)
     ):
-        assert outcome(finish, status, generating, tokens, error, terminal) in OUTCOMES
+        found = outcome(finish, status, generating, tokens, error, terminal)
+        assert found in OUTCOMES or (finish, found) == (Finish.LOST, LOST)

@@ -138,12 +138,33 @@ def test_bytes_beyond_the_end_are_told() -> None:
     assert answer(TE, status=204).feed(b"x")[:2] == (True, b"")
 
 
-def test_a_long_json_answer_is_shown_in_part() -> None:
+def json_answer(framing: bytes) -> Answer:
     request = parse_request(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n\r\n")
-    head = parse_response(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99999999\r\n\r\n")
-    passing = Answer(request, head, observed=True, keep=True, stripper=None)
+    head = parse_response(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n%b\r\n\r\n" % framing)
+    return Answer(request, head, observed=True, keep=True, stripper=None)
+
+
+def test_a_long_json_answer_is_shown_in_part() -> None:
+    passing = json_answer(b"Transfer-Encoding: chunked")
     megabyte = b"x" * 2**20
     assert [passing.observes(megabyte) for _ in range(9)] == [True] * 8 + [False]
+
+
+def test_of_a_json_answer_that_is_too_long_from_the_start_only_sizes_are_told() -> None:
+    passing = json_answer(b"Content-Length: 99999999")
+    piece = b"x" * 2**18
+    assert passing.observed
+    assert not any(passing.observes(piece) for _ in range(9))
+    assert [passing.hide(piece) for _ in range(6)] == [2**18, 0, 0, 0, 2**20, 0]
+    assert (passing.take_unshown(), passing.take_unshown()) == (2**18, 0)
+
+
+def test_a_stream_that_nobody_can_read_is_not_plain_any_more() -> None:
+    passing = answer(TE)
+    assert passing.is_plain_stream
+    passing.hidden = True
+    assert not passing.is_plain_stream
+    assert not passing.observes(b"x")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from prefillwatch.analysis.cases import CaseWorker
 from prefillwatch.analysis.delays import PREFILL, Delay, Stall
 from prefillwatch.analysis.heartbeat import Heartbeat
 from prefillwatch.analysis.incidents import IncidentBook
+from prefillwatch.analysis.lifecycle import LOST
 from prefillwatch.analysis.pending import Gaps
 from prefillwatch.analysis.prefill import PrefillTimeline, StepFacts
 from prefillwatch.analysis.prompts import PromptBuckets
@@ -105,7 +106,10 @@ class Causes:
         """A stream is over. A silence that its client ended is no stall; one that upstream ended is."""
         if not request.first_ns:
             self.witness.requests.over(request, time_ns)
-            self._waits.over(request, time_ns)
+            if outcome == LOST:
+                self._waits.drop(request)
+            else:
+                self._waits.over(request, time_ns)
         for slot in request.slots.values():
             stall = self.watch.leave(slot)
             if stall is None:

@@ -134,6 +134,11 @@ class GapBook:
         self._from_ns[slot] = _NEVER
         self._holed[slot] = True
 
+    def silent_since(self, slot: int, time_ns: int) -> None:
+        """After a hole: the last read of the sequence was at this moment, and whatever comes will be seen again."""
+        if self._open[slot] and self._from_ns[slot] == _NEVER:
+            self._from_ns[slot] = time_ns
+
     def finish(self, slot: int) -> None:
         """No more tokens are due (the finish reason came): silence from here on is no open gap."""
         self._done[slot] = True

@@ -103,12 +103,13 @@ class Heartbeat:
         start_ns = self._start_of(self._begun_ns)
         return None if start_ns is None else Step(start_ns, self._begun_ns, self._streams, closed=False)
 
-    def joined(self, slot: int, t_ns: int) -> None:
-        """A stream got its first token and decodes from now on. The first one after an idle time starts the clock."""
+    def joined(self, slot: int, t_ns: int, *, seen: bool = True) -> None:
+        """A stream got its first token and decodes from now on. The first one after an idle time starts the clock, if
+        its token was ``seen``."""
         self._grow(slot + 1)
         self._owed[slot] = False
         self._mark[slot] = -1
-        if self._decoding == 0:
+        if self._decoding == 0 and seen:
             self._wakes.append(t_ns)
         self._decoding += 1
 

@@ -19,6 +19,7 @@ import numpy as np
 from prefillwatch.analysis.causes import Causes
 from prefillwatch.analysis.gaps import GapBatch, GapBook
 from prefillwatch.analysis.heartbeat import Heartbeat, Step
+from prefillwatch.analysis.lifecycle import LOST
 from prefillwatch.analysis.modelbooks import NS, ModelBooks
 from prefillwatch.analysis.overlap import BoolArray
 from prefillwatch.analysis.pending import Gaps, PendingGaps
@@ -163,7 +164,7 @@ class Ledger:
         tokens, where that is known."""
         slot = request.slots.get(choice)
         if slot is None:
-            slot = self._first_of_choice(request, choice, time_ns)
+            slot = self._open(request, choice, time_ns)
         elif time_ns - request.last_ns >= self.shortest_stall_ns or chars >= LONG_TEXT:
             self.returned(request, slot, time_ns, events, chars, tokens)
         slots, times, counts = self._reads
@@ -205,9 +206,30 @@ class Ledger:
         """Bytes of this request were lost: no gap is measured across."""
         self._work_through_reads()
         request.blocked_since_ns = 0  # its end may be among what was lost, and the next read shows that it is over
+        request.doubtful = not request.first_ns
         for slot in request.slots.values():
             self.book.hole(slot)
             self.causes.interrupted(slot)
+
+    def begun_unseen(self, request: Request, time_ns: int) -> None:
+        """Bytes of a streamed answer passed unseen, its first token among them as far as anybody can tell: it decodes.
+        Nothing is measured from that moment, and no token is counted."""
+        request.doubtful = False
+        if request.first_ns or not request.sent_ns:
+            return
+        request.received_ns = 0  # no TTFT
+        slot = self._open(request, 0, time_ns, seen=False)
+        self.book.hole(slot)
+
+    def told_read(self, request: Request, read_ns: int) -> None:
+        """After a loss: when the relay last read bytes of the streamed answer; 0: never yet."""
+        if request.doubtful and read_ns:
+            self.begun_unseen(request, read_ns)
+        request.doubtful = False
+        if read_ns and request.slots:
+            self._work_through_reads()
+            for slot in request.slots.values():
+                self.book.silent_since(slot, read_ns)
 
     def hole_in_all(self, now_ns: int) -> None:
         """A packet of a tap was lost: reads of any stream of its relay may be missing from the engine's steps."""
@@ -232,14 +254,16 @@ class Ledger:
         self.causes.witness.own_lag.add(start_ns, end_ns, (end_ns - start_ns) / NS)
 
     def ended(self, request: Request, time_ns: int, outcome: str) -> None:
-        """The exchange is over; its books close with the next `advance`, behind the reads that came before."""
+        """The exchange is over; its books close with the next `advance`, behind the reads that came before. With the
+        outcome `LOST` nobody knows how it ended: it counts as no request, and no promise is judged by it."""
         self._ended.append((request, time_ns, outcome))
 
-    def _first_of_choice(self, request: Request, choice: int, time_ns: int) -> int:
+    def _open(self, request: Request, choice: int, time_ns: int, *, seen: bool = True) -> int:
+        """Books for a choice whose first token came."""
         slot = request.slots[choice] = self.book.open(request.model)
         self._promises.begin(slot)
         self.causes.watch.begin(slot, request)
-        self.heartbeat.joined(slot, time_ns)
+        self.heartbeat.joined(slot, time_ns, seen=seen)
         self._change_decoding(request.model, 1, time_ns)
         if not request.first_ns:
             request.first_ns = time_ns
@@ -247,6 +271,7 @@ class Ledger:
         return slot
 
     def _first_token(self, request: Request, time_ns: int) -> None:
+        request.doubtful = False
         self.timeline.first_token(request.rid, time_ns)
         self.prefixes.remember(request.model, request.prefix)
         self.causes.first_token(request, time_ns)
@@ -413,13 +438,14 @@ class Ledger:
             self._tell_prompt(request, time_ns)
             self._sink.prompt(request.model, request.prompt_tokens, request.cached_tokens)
         self._correct_tokens(request)
-        self._keep_promises(request, time_ns, outcome)
+        if outcome != LOST:
+            self._keep_promises(request, time_ns, outcome)
+            self.books(request.model).concurrency.finished()
+            self._sink.finished(request.model, request.endpoint, outcome)
         for slot in request.slots.values():
             self.book.close(slot)
             self.heartbeat.left(slot)
-        self.books(request.model).concurrency.finished()
         self._change_decoding(request.model, -len(request.slots), time_ns)
-        self._sink.finished(request.model, request.endpoint, outcome)
         self.requests.pop(request.rid, None)
 
     def _keep_promises(self, request: Request, time_ns: int, outcome: str) -> None:

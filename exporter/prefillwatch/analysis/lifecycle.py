@@ -4,7 +4,7 @@ The table is the whole truth about what may follow what: an event that has no en
 of whoever reports the events, and is raised instead of guessed around. Where records were lost the state is BLIND,
 and where the observer came later than the request it is RESUMED: the request lives, but whether its first token has
 passed is unknown, so it counts neither as in prefill nor as decoding until an event tells, and a token that is the
-first one seen gives no TTFT.
+first one seen gives no TTFT. A request that is told again after a loss is RESUMED too.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Event(enum.IntEnum):
     TOKEN = 4  # any later one
     HOLE = 5  # records of this request may have been lost
     END = 6  # the exchange is over
+    TOLD_AGAIN = 7  # after a loss the relay tells how far it is
 
 
 _S, _E = State, Event
@@ -59,6 +60,9 @@ TRANSITIONS: Final = MappingProxyType(
         (_S.DECODING, _E.TOKEN): _S.DECODING,
         (_S.DECODING, _E.HOLE): _S.DECODING,
         (_S.DECODING, _E.END): _S.DONE,
+        **{(state, _E.TOLD_AGAIN): _S.RESUMED for state in (_S.RECEIVING, _S.RECEIVED, _S.SENT, _S.ANSWERED, _S.BLIND)},
+        (_S.DECODING, _E.TOLD_AGAIN): _S.DECODING,
+        (_S.RESUMED, _E.TOLD_AGAIN): _S.RESUMED,
         # Nothing was lost after the hole, so what is told now has just happened, and tokens come after it.
         (_S.BLIND, _E.REQUEST_END): _S.RECEIVED,
         (_S.BLIND, _E.SENT): _S.SENT,
@@ -145,11 +149,14 @@ Outcome: TypeAlias = Literal[
     "ok", "error", "error_in_stream", "upstream_truncated", "client_closed", "empty", "rejected"
 ]
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
+#: Not an outcome: how it ended is not known, and nothing may be made of that.
+Lost: TypeAlias = Literal["lost"]
+LOST: Final = "lost"
 
 
 def outcome(
     finish: Finish, status: int, generating: bool, tokens: int, error: str | None, terminal_seen: bool
-) -> Outcome:
+) -> Outcome | Lost:
     """How an exchange ended, for the one who asked.
 
     ``status`` is what the client got (0: nothing), ``generating`` whether tokens were due (an endpoint that makes
@@ -174,7 +181,11 @@ def outcome(
 
 
 #: Endings that only the last event's having passed makes good. A cut is our doing: neither upstream's nor the client's.
-_BROKEN_OFF: Final[dict[Finish, Outcome]] = {Finish.CLIENT_CLOSED: "client_closed", Finish.CUT: "error"}
+_BROKEN_OFF: Final[dict[Finish, Outcome | Lost]] = {
+    Finish.CLIENT_CLOSED: "client_closed",
+    Finish.CUT: "error",
+    Finish.LOST: LOST,
+}
 
 
 def _refusal(finish: Finish, status: int) -> Outcome | None:

@@ -35,6 +35,7 @@ class Request:
     tpot_target_ns: int = 0
     events: int = 0  # token events seen
     generated: int | None = None  # tokens by usage
+    doubtful: bool = False  # records were lost: its first token may have passed, so nobody can say that it waits
     told_prompt: bool = False  # prompt length and TTFT are in the histograms
     told_each: bool = False  # and the tokens of each event too, as usage in the stream told them
     slots: dict[int, int] = field(default_factory=dict)  # choice -> slot in the token books

@@ -56,6 +56,8 @@ class WaitingRoom:
             prompt.first_ns = max(t_ns, prompt.sent_ns)
             self._end(prompt, t_ns)
             self.find_step_of(prompt)
+        else:
+            self.leave(rid, t_ns)  # streamed after all, which its body, cut or lost, did not tell
 
     def find_step_of(self, prompt: Prompt) -> None:
         """The step that made the first token of a prompt is to be found."""

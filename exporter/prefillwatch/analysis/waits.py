@@ -134,6 +134,12 @@ class WaitWatch:
             self._ended.append(wait)
             self._incidents.hold(wait, time_ns)
 
+    def drop(self, request: Request) -> None:
+        """Its end was lost: for how long it waited is not known."""
+        wait = self._late.pop(request.rid, None)
+        if wait is not None:
+            self._incidents.drop(wait)
+
     def advance(self, now_ns: int, cost: StepCost) -> None:
         """``cost`` of prompts by now."""
         if now_ns >= self._look_ns:
@@ -149,7 +155,7 @@ class WaitWatch:
     def _look(self, now_ns: int, cost: StepCost) -> None:
         new = []
         for request in self._witness.requests.awaiting.values():
-            if request.rid in self._late or not request.streaming or not request.received_ns:
+            if request.rid in self._late or request.doubtful or not request.streaming or not request.received_ns:
                 continue
             age_ns = now_ns - request.sent_ns
             if age_ns < self._rule.min_seconds * NS:

@@ -433,6 +433,17 @@ TAP_DROPPED = _counter(
     (RELAY,),
     "Packets of observations dropped because the observer did not keep up; no gap is measured across one.",
 )
+TAP_REPAIRED_STREAMS = _counter(
+    "tap_repaired_streams_total",
+    (RELAY, Label("repair", ("closed", "taken_in", "caught_up"))),
+    "Requests of which records were lost, and whose books were put right by what the relay has in flight: closed"
+    " (their end was lost, and with it the outcome), taken_in (their beginning), caught_up (something in between).",
+)
+TAP_SKIPPED_BYTES = _counter(
+    "tap_skipped_bytes_total",
+    (RELAY,),
+    "Bytes of bodies that were passed on without being shown to the observer: too many to be of use, or unreadable.",
+)
 UNPARSED_EVENTS = _counter(
     "unparsed_events_total",
     (Label("reason"),),
@@ -440,9 +451,9 @@ UNPARSED_EVENTS = _counter(
 )
 REQUEST_BODIES_UNREAD = _counter(
     "request_bodies_unread_total",
-    (Label("reason", ("memory", "time", "content")),),
+    (Label("reason", ("memory", "time", "content", "lost")),),
     "Request bodies that were not read, or not to their end, so that only their size tells the length of the prompt: "
-    "no room for more of them, no time for more of them, or content that is no JSON or has too much in it.",
+    "no room for more of them, no time for more of them, content that is no JSON or has too much in it, or bytes lost.",
 )
 OBSERVER_DELAY = _histogram(
     "observer_delay_seconds",

@@ -28,7 +28,7 @@ SMALL_BYTES: Final = 256 * 1024
 UNANSWERED_SHARE: Final = 0.1
 ACCEPTED_SHARE: Final = 0.2
 #: Why of a body no more than its size counts.
-UNREAD_REASONS: Final = ("memory", "time", "content")
+UNREAD_REASONS: Final = ("memory", "time", "content", "lost")
 _NS: Final = 1_000_000_000
 
 
@@ -87,12 +87,13 @@ class RequestBodies:
 class HeldBody:
     """The body of one request: `add` its pieces, `read` at their end and again when upstream has accepted it."""
 
-    __slots__ = ("_bodies", "_data", "_whole", "ended", "unread")
+    __slots__ = ("_bodies", "_data", "_missing", "_whole", "ended", "unread")
 
     def __init__(self, bodies: RequestBodies) -> None:
         self._bodies = bodies
         self._data = bytearray()
         self._whole = True  # False: only its ends are held
+        self._missing = "memory"  # why, by `UNREAD_REASONS`
         self.ended = False
         self.unread = ""  # why no more than its size counts, by `UNREAD_REASONS`; empty: it does, or may yet
 
@@ -109,11 +110,16 @@ class HeldBody:
         begin, end = self._data[:GLANCED_BYTES], self._data[GLANCED_BYTES:] + piece
         self._hold(begin + end[-GLANCED_BYTES:])
 
+    def cut(self) -> None:
+        """Bytes of it were lost here."""
+        if not self.ended:
+            self._whole, self._missing = False, "lost"
+
     def read(self, head: RequestHead, size: int, now_ns: int) -> RequestFacts:
         """At the end of the request. What it says, or, `complete` false, what there is of that for now."""
         self.ended = True
         if not self._whole:
-            self.leave_unread("memory")
+            self.leave_unread(self._missing)
         small = self._whole and len(self._data) <= SMALL_BYTES
         complete = len(self._data) >= size
         facts = self._bodies.read(head, bytes(self._data), now_ns, complete=complete, accepted=False) if small else None

@@ -11,6 +11,7 @@ from prefillwatch.analysis.models import ModelNames
 from prefillwatch.analysis.request import Request
 from prefillwatch.observer.bodies import HeldBody, RequestBodies
 from prefillwatch.wire.answer import AnswerReader, is_event_stream
+from prefillwatch.wire.in_flight import Stage
 from prefillwatch.wire.request import RequestFacts
 from prefillwatch.wire.routes import GENERATING, endpoint_of
 from prefillwatch.wire.tap import End, Kind, RequestHead, ResponseHead, decode_payload
@@ -28,14 +29,19 @@ class Exchange:
 
     __slots__ = (
         "_body",
+        "_body_cut",
         "_body_size",
         "_label",
         "_ledger",
         "_names",
+        "_read_ns",
+        "_received",
+        "_streams",
         "_told_each",
         "facts",
         "head",
         "life",
+        "lost_sight",
         "parts",
         "reader",
         "request",
@@ -49,11 +55,16 @@ class Exchange:
         self._names = names
         self._body = HeldBody(bodies)
         self._body_size = 0
+        self._body_cut = False  # bytes of it were lost
+        self._received = False  # the request is complete
+        self._streams = False  # the answer is an event stream
+        self._read_ns = -1  # what the relay told of this after a loss; -1: nothing
         self.facts = _NO_FACTS
         self._told_each = False  # usage told the tokens of each read
         self._label = names.admit("")
         self.life = Lifecycle(resumed=head.resumed)
         self.reader: AnswerReader | None = None
+        self.lost_sight = False  # the rest of the answer cannot be read, and the books know
         self.parts = bytearray()
         self.slot = -1
         self.status = 0
@@ -71,6 +82,74 @@ class Exchange:
 
         if head.resumed:  # what is seen from here on counts, but its first token may have passed
             ledger.received(self.request)
+            self._catch_up(head)
+
+    # --- After a loss ---
+
+    @property
+    def stage(self) -> Stage:
+        """How far the books have got with it."""
+        if self.status:
+            return Stage.ANSWERED
+        if self.request.sent_ns:
+            return Stage.SENT
+        return Stage.RECEIVED if self._received else Stage.RECEIVING
+
+    def told_again(self, time_ns: int, head: RequestHead) -> None:
+        """The relay tells how far it is, since the books have not got as far."""
+        self.life.feed(Event.TOLD_AGAIN, time_ns)
+        self._catch_up(head)
+
+    def _catch_up(self, head: RequestHead) -> None:
+        request, ledger = self.request, self._ledger
+        request.doubtful = not request.first_ns
+        if head.stage < Stage.RECEIVED:
+            return
+        if not self._received:
+            # Without its body, its size tells roughly how long the prompt is; the answer will show whether it streams.
+            self._received = self._body_cut = True
+            self._body.let_go()
+            request.received_ns, request.prompt_chars = head.received_ns, head.body_size
+            request.text_only = request.streaming = False
+            self._admit(self.facts.model)
+            ledger.received(request)
+        if head.stage >= Stage.SENT and not request.sent_ns:
+            ledger.sent(request, head.received_ns)
+        self._read_ns = head.read_ns
+        if self.status:
+            self._take_read(head.read_ns)
+
+    def told(self, time_ns: int, read_ns: int, *, blocked: bool) -> None:
+        """What the relay's list of what is in flight says of it, where the books agree with that on how far it is."""
+        request = self.request
+        if blocked != bool(request.blocked_since_ns):
+            request.block(read_ns if blocked and read_ns else time_ns, blocked=blocked)  # then nothing more is read
+        self._take_read(read_ns)
+
+    def _take_read(self, read_ns: int) -> None:
+        if not read_ns or (self._streams and self.reader is not None and not self.lost_sight):
+            self._ledger.told_read(self.request, read_ns)
+        elif self.reader is not None:
+            self._begun_unseen(read_ns)
+
+    def skipped(self, time_ns: int, size: int) -> None:
+        """Body bytes came that are not shown; ``size`` of them were left out for being too many."""
+        if not self.status:
+            self._cut_body()
+        elif self.reader is not None:
+            if not self.lost_sight:
+                if size:
+                    self.reader.skipped()
+                self.hole()
+            self._begun_unseen(time_ns)
+
+    def _cut_body(self) -> None:
+        self._body_cut = True
+        self._body.cut()
+
+    def _begun_unseen(self, time_ns: int) -> None:
+        if self._streams:
+            self._ledger.begun_unseen(self.request, time_ns)
 
     def record(self, kind: int, time_ns: int, payload: bytes) -> None:
         """Any record but those of the answer's body and the end."""
@@ -82,6 +161,8 @@ class Exchange:
             self.sent(time_ns)
         elif kind == Kind.RESPONSE:
             self.response(time_ns, decode_payload(Kind.RESPONSE, payload, ResponseHead))
+        elif kind == Kind.SKIPPED:
+            self.skipped(time_ns, int.from_bytes(payload, "little"))
         elif kind in (Kind.BLOCKED, Kind.UNBLOCKED):
             self.request.block(time_ns, blocked=kind == Kind.BLOCKED)
 
@@ -90,6 +171,7 @@ class Exchange:
     def request_end(self, time_ns: int, size: int) -> None:
         self.life.feed(Event.REQUEST_END, time_ns)
         request = self.request
+        self._received = True
         request.received_ns = time_ns
         if request.generating:
             self._read_body(time_ns, size)
@@ -140,15 +222,21 @@ class Exchange:
             return
         self.life.feed(Event.RESPONSE, time_ns)
         self.status = head.status
+        self._streams = is_event_stream(head.content_type)
         if not self.request.generating or not 200 <= head.status < 300:
             self._body.let_go()
             return
         self._read_accepted(time_ns)
-        if is_event_stream(head.content_type):
+        if self._streams:
             self._ledger.streams(self.request)
+        elif self._body_cut or self.head.resumed:
+            self.request.streaming = False
         self._learn_name(self.facts.model)
         if head.observed:
             self.reader = self._new_reader(head.content_type, head.content_encoding)
+            self.lost_sight = False
+            if self._read_ns >= 0:
+                self._take_read(self._read_ns)
 
     def _new_reader(self, content_type: str, content_encoding: str = "") -> AnswerReader:
         return AnswerReader(self.request.endpoint, content_type, content_encoding)
@@ -165,8 +253,8 @@ class Exchange:
         if reader is None:
             return
         if reader.is_blind and not events:
-            self._lose_sight()
-        if not request.first_ns and (events or reader.others):
+            self._lose_sight(time_ns)
+        if not self.life.decoding and (events or reader.others):
             self._first_tokens(time_ns, reader)
         if events:
             ledger.token(request, 0, time_ns, events, reader.chars_in_read, reader.tokens_in_read)
@@ -176,14 +264,17 @@ class Exchange:
                 ledger.tokens_in_read(request, reader.tokens_in_read, events)
         for choice, count in (reader.others or {}).items():
             ledger.token(request, choice, time_ns, count)
-        if reader.prompt_tokens is not None and not request.prompt_exact:
+        if reader.prompt_tokens and not request.prompt_exact:
             ledger.sized(request, reader.prompt_tokens, reader.cached_tokens)
 
-    def _lose_sight(self) -> None:
-        """What follows cannot be read; tokens that are not seen are no silence."""
+    def _lose_sight(self, time_ns: int) -> None:
+        """What follows cannot be read; tokens that are not seen are no silence, and no wait."""
+        self.lost_sight = True
         if self.slot >= 0:
             self.slot = -1
             self._ledger.hole(self.request)
+        else:
+            self._begun_unseen(time_ns)
 
     def _first_tokens(self, time_ns: int, reader: AnswerReader) -> None:
         if not self.life.token(time_ns) or self.life.first_token_ns is None:
@@ -197,11 +288,14 @@ class Exchange:
         """Records of this exchange were lost."""
         self.life.feed(Event.HOLE, 0)
         self.parts.clear()
+        if not self._received:
+            self._cut_body()
         request = self.request
         if self.reader is None and request.generating and request.sent_ns:
             # The response head may have been among them; if not, it will come and replace this reader.
             kind = "text/event-stream" if request.streaming else "application/json"
             self.reader = self._new_reader(kind)
+            self.lost_sight = False
         if self.reader is not None:
             self.reader.hole()
         self._ledger.hole(request)
@@ -244,9 +338,10 @@ class Exchange:
 
     def _take_usage(self, reader: AnswerReader) -> None:
         request = self.request
-        if reader.prompt_tokens is not None:
+        # Some servers tell 0 where they do not count: tokens that were seen are a better witness.
+        if reader.prompt_tokens:
             self._ledger.sized(request, reader.prompt_tokens, reader.cached_tokens)
-        request.generated = reader.completion_tokens
+        request.generated = reader.completion_tokens or (None if request.events else reader.completion_tokens)
         request.told_each = self._told_each
 
     def release(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import signal
@@ -59,6 +60,13 @@ from prefillwatch.wire.tap import MAX_PACKET_BYTES, End, Finish
 BEAT_S: Final = 0.2
 #: The same while somebody looks at the live page, where things are to move smoothly.
 WATCHED_BEAT_S: Final = 0.1
+#: A relay tells something every second. One that is none of the processes any more, and silent for so long, is gone.
+_GONE_NS: Final = NS * 3 // 2
+#: While a relay has more to tell than its socket holds, it is looked at so often, and given up after so many looks in
+#: vain. The beat waits for that not longer than this.
+_CATCH_UP_S: Final = 0.002
+_LOOKS_IN_VAIN: Final = 10
+_LONGEST_CATCH_UP_S: Final = 0.5
 #: Packets of one relay taken in a row, so that the admin server gets its turn when a backlog is worked off.
 _PACKETS_IN_A_ROW: Final = 32
 _GPU_INTERVAL_S: Final = 5.0
@@ -118,9 +126,10 @@ class Observer:
         self._told = ToldSteps(self.ledger.timeline)
         self._link = EngineLink(settings.engine_socket, self._engine_step)
         self._over: deque[Request] = deque(maxlen=_MOST_OVER)
+        self._books_ns = 0
         self._tap_sockets: list[socket.socket] = []
         self._gpus: dict[str, GpuMemory] = {}
-        self.live = LiveFeed(self.ledger, self.names, clock, self._figures, self.incidents, wall_offset)
+        self.live = LiveFeed(self.ledger, self.names, self._known_now, self._figures, self.incidents, wall_offset)
         self.viewers = Viewers(self.live.open, self.live.close, self.live.hello)
         self.registry.gauge(table.BUILD_INFO).set((__version__,), 1.0)
         self.registry.precreate(table.UPSTREAM_SCRAPE_FAILURES)
@@ -150,6 +159,27 @@ class Observer:
         if packet is not None and packet.count:
             self._delay.observe((now_ns - packet.last_ns) / NS)
 
+    def _known_now(self) -> int:
+        """As of when the books are: now, unless a relay has more to tell of the past than it could yet."""
+        self._books_ns = max(self._books_ns, self.taps.known_until(self._clock()))
+        return self._books_ns
+
+    def _bury_the_dead(self) -> None:
+        """A relay process that died is not always followed by one that could tell."""
+        now_ns, alive = self._clock(), {process.pid for process in self._control.processes}
+        for index, relay in self.taps.relays.items():
+            if relay.streams and relay.pid and relay.pid not in alive and now_ns - relay.taken_ns > _GONE_NS:
+                self.take_packet(self.taps.farewell(index, now_ns))
+
+    def _ask_relays(self) -> None:
+        for index, tap in enumerate(self._tap_sockets):
+            relay = self.taps.relays.get(index)
+            if relay is None:
+                continue
+            with contextlib.suppress(OSError):  # it does not listen: once it does, its list shows what else to ask
+                for packet in relay.asks(self._clock()):
+                    tap.send(packet)
+
     def beat(self) -> None:
         """Work through what was read."""
         self._advance(self._clock())
@@ -158,18 +188,19 @@ class Observer:
             self.ledger.forget_model(number)
             self.registry.forget("model", label)
         if self.viewers:
-            for message in self.live.news(self._clock()):
+            for message in self.live.news(self._known_now()):
                 self.viewers.send(message)
 
-    def _advance(self, now_ns: int) -> None:
-        self._told.tell(now_ns)
-        self.ledger.advance(now_ns)
+    def _advance(self, now_ns: int) -> None:  # noqa: ARG002 - a recording notes when it was
+        known_ns = self._known_now()
+        self._told.tell(known_ns)
+        self.ledger.advance(known_ns)
 
     def _bring_up_to_date(self, now_ns: int) -> None:
         """Before somebody looks at the figures."""
         self._advance(now_ns)
         for books in self.ledger.models.values():
-            books.concurrency.settle(now_ns)
+            books.concurrency.settle(self._books_ns)
 
     def _exchange_ended(self, exchange: Exchange, end: End) -> None:
         if end.finish is Finish.UPSTREAM_UNREACHABLE:
@@ -213,7 +244,7 @@ class Observer:
         self.read_taps()
         now_ns = self._clock()
         self._bring_up_to_date(now_ns)
-        self._gauges.refresh(now_ns)
+        self._gauges.refresh(self._known_now())
         engine_gauges.publish_upstream(self.registry, self._poller.snapshot())
         engine_gauges.publish_gpus(self.registry, self._gpus)
         if self._settings.engine_socket:
@@ -244,14 +275,14 @@ class Observer:
             "processes": [msgspec.to_builtins(process) for process in self._control.processes],
             "relays": self._relays_now(),
             "advice": advice_now(self.ledger, self.names),
-            **streams_now(self.ledger, self.names, now_ns, now - now_ns / NS),
+            **streams_now(self.ledger, self.names, self._known_now(), now - now_ns / NS),
         }
 
     def _relays_now(self) -> dict[str, dict[str, Any]]:
         """Of each relay what it tells itself, and what the supervisor thinks of it."""
         told: dict[str, dict[str, Any]] = {str(each.index): {"state": each.state} for each in self._control.relays}
         for index, relay in self.taps.relays.items():
-            told.setdefault(str(index), {}).update(relay_now(relay.stats))
+            told.setdefault(str(index), {}).update(relay_now(relay, self._clock()))
         return told
 
     def _health_now(self) -> dict[str, Any]:
@@ -261,7 +292,7 @@ class Observer:
         return {"health_check_seconds": health.check_seconds, "health_check_failures": health.failures}
 
     def incidents(self, limit: int) -> list[dict[str, Any]]:
-        return self._history.newest(self.ledger.causes.incidents.open, self._clock(), limit)
+        return self._history.newest(self.ledger.causes.incidents.open, self._known_now(), limit)
 
     async def write_flight_now(self) -> FlightFile:
         raise NoFlightRecorderError
@@ -344,11 +375,23 @@ class Observer:
     async def _beat_for_ever(self) -> None:
         while True:
             await asyncio.sleep(WATCHED_BEAT_S if self.viewers else BEAT_S)
-            more = self.read_taps()
-            while more:
-                await asyncio.sleep(0)  # the admin server gets its turn
-                more = self.read_taps()
+            await self._take_in()
+            self._bury_the_dead()
+            self._ask_relays()
             self.beat()
+
+    async def _take_in(self) -> None:
+        """Read what there is; while that is old there is more of it, and comes as fast as we read."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _LONGEST_CATCH_UP_S
+        vain = packets = 0
+        while True:
+            more = self.read_taps()
+            before, packets = packets, self.taps.packets
+            vain = 0 if packets > before else vain + 1
+            if not more and not (self.taps.is_behind(self._clock()) and vain < _LOOKS_IN_VAIN and loop.time() < until):
+                return
+            await asyncio.sleep(0 if more else _CATCH_UP_S)  # the admin server gets its turn
 
     async def _serve_admin(self, stop: asyncio.Event) -> None:
         channel = socket.socket(fileno=self._settings.admin_fd)

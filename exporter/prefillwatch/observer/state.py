@@ -9,7 +9,7 @@ from prefillwatch.analysis.modelbooks import NS
 from prefillwatch.analysis.models import ModelNames
 from prefillwatch.analysis.request import Request
 from prefillwatch.observer.gauges import is_frozen
-from prefillwatch.wire.tap import RelayStats
+from prefillwatch.observer.taps import RelayTap
 
 #: Streams and prefills listed; the counts beside the lists are always of all.
 MOST_LISTED: Final = 500
@@ -60,7 +60,9 @@ def _common(request: Request, names: ModelNames, wall_offset: float) -> dict[str
     }
 
 
-def relay_now(stats: RelayStats | None) -> dict[str, Any]:
+def relay_now(relay: RelayTap, now_ns: int) -> dict[str, Any]:
+    """What a relay said last, and how well it could be followed."""
+    stats = relay.stats
     if stats is None:
         return {}
     return {
@@ -71,4 +73,9 @@ def relay_now(stats: RelayStats | None) -> dict[str, Any]:
         "client_limit": stats.most_clients,
         "request_bytes_held": stats.request_bytes,
         "answer_bytes_held": stats.unsent_bytes,
+        "followed": len(relay.streams),
+        "behind_seconds": (now_ns - relay.last_ns) / NS if relay.is_behind(now_ns) else 0.0,
+        "dropped_packets": relay.dropped,
+        "repaired_streams": relay.closed + relay.taken_in + relay.caught_up,
+        "lost_streams": relay.lost_streams,
     }

@@ -2,16 +2,18 @@
 
 A packet's sequence number shows what was dropped before it; every stream of that relay then has a hole, across which
 nothing is measured. A new epoch shows that the relay process is a new one: the streams of the old one are lost.
+
+Every second the relay tells a digest of what it has in flight. Where the books differ, and after every hole, its list
+is asked for, and the books are put right by it: what is not in it is over, what they do not have is asked for by name.
 """
 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
-
-import msgspec
 
 from prefillwatch.analysis.ledger import LONG_TEXT, Ledger
 from prefillwatch.analysis.lifecycle import LifecycleError
@@ -19,11 +21,28 @@ from prefillwatch.analysis.models import ModelNames
 from prefillwatch.observer.bodies import RequestBodies
 from prefillwatch.observer.exchange import Exchange
 from prefillwatch.observer.usual import Record, UsualReads
-from prefillwatch.wire.tap import End, Finish, Kind, Packet, RelayStats, RequestHead, decode_payload
+from prefillwatch.wire.in_flight import BLOCKED, Ask, InFlight, decode_in_flight, encode_asks, spread
+from prefillwatch.wire.tap import (
+    End,
+    Finish,
+    Hello,
+    Kind,
+    Packet,
+    PacketBuilder,
+    RelayStats,
+    RequestHead,
+    decode_payload,
+)
 
 #: More streams of one relay than this are not followed; they still pass through unharmed.
 MAX_EXCHANGES: Final = 65_536
-
+#: A packet that tells of so long ago had waited in the relay, and more of its kind do. Else it is 20 ms old, and lay in
+#: the socket for a beat.
+_BEHIND_NS: Final = 500_000_000
+#: … unless nothing came any more for so long.
+_SILENT_NS: Final = 1_000_000_000
+#: Between two lists of one relay.
+_LIST_EVERY_NS: Final = 500_000_000
 
 _DATA: Final = int(Kind.DATA)
 _DATA_PART: Final = int(Kind.DATA_PART)
@@ -39,13 +58,27 @@ class RelayTap:
     dropped: int = 0
     dropped_before: int = 0
     lost_streams: int = 0
+    closed: int = 0  # streams whose end was lost
+    taken_in: int = 0  # streams whose beginning was lost
+    caught_up: int = 0  # streams of which something in between was lost
+    skipped_bytes: int = 0
     retries: int = 0
     usage_refused: int = 0
     displaced: int = 0  # clients that had to leave for others
     lag_counts: list[int] = field(default_factory=list)  # of all processes of this relay together
     lag_sum: float = 0.0
     stats: RelayStats | None = None
+    pid: int = 0
     streams: dict[int, Exchange] = field(default_factory=dict)
+    digest: int = 0  # of their ids
+    sorted_ids: list[int] = field(default_factory=list)  # of those there were when the list that comes in began
+    wants_list: bool = False
+    listed_ns: int = 0  # when it was asked for last
+    unsure: set[int] = field(default_factory=set)  # streams that have to be told again, and are asked for
+    unasked: set[int] = field(default_factory=set)  # those of them that were not asked for yet
+    unwanted: set[int] = field(default_factory=set)  # streams of whose answer nothing more can be read
+    last_ns: int = 0  # the newest record
+    taken_ns: int = 0  # when it came
     usual: UsualReads = field(default_factory=UsualReads)
 
     def take_stats(self, stats: RelayStats) -> None:
@@ -59,7 +92,25 @@ class RelayTap:
         self.retries += stats.retries - (before.retries if before else 0)
         self.usage_refused += stats.usage_refused - (before.usage_refused if before else 0)
         self.displaced += stats.places_given - (before.places_given if before else 0)
+        self.skipped_bytes += stats.skipped_bytes - (before.skipped_bytes if before else 0)
         self.stats = stats
+        full = len(self.streams) >= MAX_EXCHANGES
+        if stats.digest >= 0 and not full and (stats.exchanges, stats.digest) != (len(self.streams), self.digest):
+            self.wants_list = True
+
+    def is_behind(self, now_ns: int) -> bool:
+        """Whether it has more to tell of the past than it could."""
+        return self.taken_ns - self.last_ns > _BEHIND_NS and now_ns - self.taken_ns < _SILENT_NS
+
+    def asks(self, now_ns: int) -> list[bytes]:
+        """What it is to be asked now, each in a packet."""
+        packets = encode_asks(Ask.STOP, self.epoch, self.unwanted) + encode_asks(Ask.TELL, self.epoch, self.unasked)
+        self.unwanted.clear()
+        self.unasked.clear()
+        if self.wants_list and now_ns - self.listed_ns >= _LIST_EVERY_NS and not self.is_behind(now_ns):
+            self.wants_list, self.listed_ns = False, now_ns
+            packets += encode_asks(Ask.LIST, self.epoch)
+        return packets
 
 
 class TapReader:
@@ -91,8 +142,30 @@ class TapReader:
 
     def take(self, packet: Packet, now_ns: int) -> None:
         relay = self.relays.setdefault(packet.relay, RelayTap())
+        if packet.count:
+            relay.last_ns, relay.taken_ns = packet.last_ns, now_ns
         self._follow(relay, packet, now_ns)
         self._packet(relay, packet)
+
+    def farewell(self, index: int, now_ns: int) -> bytes:
+        """The packet that a relay process which died would have sent at its end, had it known."""
+        relay = self.relays[index]
+        builder = PacketBuilder(index, relay.epoch)
+        builder.sequence, builder.dropped = relay.sequence, relay.dropped - relay.dropped_before
+        builder.add(now_ns, 0, Kind.GONE)
+        return builder.take()
+
+    def known_until(self, now_ns: int) -> int:
+        """The books know of all that happened before this moment. Judged by the clock, what a relay could not tell yet
+        would look like silence."""
+        return min((each.last_ns for each in self.relays.values() if each.is_behind(now_ns)), default=now_ns)
+
+    def is_behind(self, now_ns: int) -> bool:
+        return any(relay.is_behind(now_ns) for relay in self.relays.values())
+
+    @property
+    def packets(self) -> int:
+        return sum(relay.packets for relay in self.relays.values())
 
     @property
     def exchanges(self) -> int:
@@ -107,6 +180,7 @@ class TapReader:
             for exchange in list(relay.streams.values()):
                 self._guard(exchange.hole)
             relay.usual.forget()
+            relay.wants_list = True
             self._ledger.hole_in_all(now_ns)
         relay.sequence = packet.sequence
         relay.dropped = relay.dropped_before + packet.dropped
@@ -114,6 +188,8 @@ class TapReader:
     def _lose_streams(self, relay: RelayTap, now_ns: int) -> None:
         relay.lost_streams += len(relay.streams)
         relay.usual.forget()
+        for streams in (relay.unsure, relay.unasked, relay.unwanted):
+            streams.clear()
         for stream, exchange in list(relay.streams.items()):
             self._finish(relay, stream, exchange, now_ns, End(Finish.CUT, exchange.status, "relay_died"))
 
@@ -155,7 +231,7 @@ class TapReader:
                         request.chars += chars
                         request.last_ns = time_ns
                 else:
-                    self._guard(exchange.tokens, time_ns, events)
+                    self._long_way(relay, stream, exchange, time_ns, events)
             elif kind == _DATA_PART:
                 exchange = streams.get(stream)
                 if exchange is not None and exchange.reader is not None:
@@ -163,22 +239,38 @@ class TapReader:
             else:
                 self._other(relay, time_ns, stream, kind, payload)
 
+    def _long_way(self, relay: RelayTap, stream: int, exchange: Exchange, time_ns: int, events: int) -> None:
+        """A read that is not the usual token."""
+        self._guard(exchange.tokens, time_ns, events)
+        if exchange.reader is not None and exchange.reader.is_blind:
+            relay.unwanted.add(stream)
+
     def _other(self, relay: RelayTap, time_ns: int, stream: int, kind: int, payload: bytes) -> None:
         try:
-            if kind == Kind.REQUEST:
-                self._begin(relay, stream, payload)
+            if not stream:
+                self._of_relay(relay, time_ns, kind, payload)
+            elif kind == Kind.REQUEST:
+                self._begin(relay, stream, time_ns, payload)
             elif kind == Kind.END:
                 self._end(relay, stream, time_ns, payload)
-            elif kind == Kind.STATS:
-                relay.take_stats(decode_payload(Kind.STATS, payload, RelayStats))
-            elif kind == Kind.LATE:
-                self._ledger.lagged(time_ns - int.from_bytes(payload, "little"), time_ns)
             elif exchange := relay.streams.get(stream):
                 exchange.record(kind, time_ns, payload)
-        except msgspec.DecodeError:
-            self.unreadable += 1
         except LifecycleError:
             self.out_of_order += 1
+        except ValueError:  # msgspec.DecodeError is one
+            self.unreadable += 1
+
+    def _of_relay(self, relay: RelayTap, time_ns: int, kind: int, payload: bytes) -> None:
+        if kind == Kind.STATS:
+            relay.take_stats(decode_payload(Kind.STATS, payload, RelayStats))
+        elif kind == Kind.LATE:
+            self._ledger.lagged(time_ns - int.from_bytes(payload, "little"), time_ns)
+        elif kind == Kind.HELLO:
+            relay.pid = decode_payload(Kind.HELLO, payload, Hello).pid
+        elif kind == Kind.IN_FLIGHT:
+            self._compare(relay, time_ns, decode_in_flight(payload))
+        elif kind == Kind.GONE:
+            self._lose_streams(relay, time_ns)
 
     def _guard(self, call: Callable[..., None], *arguments: int) -> None:
         try:
@@ -186,12 +278,40 @@ class TapReader:
         except LifecycleError:
             self.out_of_order += 1
 
-    def _begin(self, relay: RelayTap, stream: int, payload: bytes) -> None:
+    def _begin(self, relay: RelayTap, stream: int, time_ns: int, payload: bytes) -> None:
         head = decode_payload(Kind.REQUEST, payload, RequestHead)
-        # One that is known already was told again for a new observer, but we are still the old one.
-        if stream in relay.streams or len(relay.streams) >= MAX_EXCHANGES:
-            return
-        relay.streams[stream] = self.exchange_type(next(self._rids), head, self._ledger, self._names, self.bodies)
+        asked_for = stream in relay.unsure
+        relay.unsure.discard(stream)
+        known = relay.streams.get(stream)
+        if known is not None:
+            # Unless it was asked for, it was told again for a new observer, but we are still the old one.
+            if asked_for:
+                relay.caught_up += 1
+                known.told_again(time_ns, head)
+        elif len(relay.streams) < MAX_EXCHANGES:
+            relay.taken_in += asked_for
+            relay.streams[stream] = self.exchange_type(next(self._rids), head, self._ledger, self._names, self.bodies)
+            relay.digest ^= spread(stream)
+
+    def _compare(self, relay: RelayTap, time_ns: int, told: InFlight) -> None:
+        """A slice of what the relay has in flight."""
+        if not told.after:
+            relay.sorted_ids = sorted(relay.streams)
+            relay.unsure.clear()  # what still is will be found again
+        ids, there = relay.sorted_ids, set(told.streams)
+        for stream in ids[bisect_right(ids, told.after) : bisect_right(ids, told.until)]:
+            exchange = relay.streams.get(stream)
+            if exchange is not None and stream not in there:
+                relay.closed += 1
+                self._finish(relay, stream, exchange, time_ns, End(Finish.LOST, exchange.status))
+                relay.usual.expect(stream, None)
+        for stream, read_ns, stage in zip(told.streams, told.read_ns, told.stages, strict=True):
+            exchange = relay.streams.get(stream)
+            if exchange is not None and exchange.stage >= stage & ~BLOCKED:
+                exchange.told(time_ns, read_ns, blocked=bool(stage & BLOCKED))
+            elif exchange is not None or len(relay.streams) + len(relay.unsure) < MAX_EXCHANGES:
+                relay.unsure.add(stream)
+                relay.unasked.add(stream)
 
     def _end(self, relay: RelayTap, stream: int, time_ns: int, payload: bytes) -> None:
         end = decode_payload(Kind.END, payload, End)
@@ -200,6 +320,9 @@ class TapReader:
 
     def _finish(self, relay: RelayTap, stream: int, exchange: Exchange, time_ns: int, end: End) -> None:
         del relay.streams[stream]
+        relay.digest ^= spread(stream)
+        relay.unsure.discard(stream)
+        relay.unasked.discard(stream)
         try:
             exchange.end(time_ns, end)
         except LifecycleError:

@@ -96,6 +96,9 @@ def request_head(head: RequestHead) -> RequestHead:
         slo_tpot_ms=head.slo_tpot_ms,
         resumed=head.resumed,
         received_ns=head.received_ns,
+        stage=head.stage,
+        body_size=head.body_size,
+        read_ns=head.read_ns,
     )
 
 

@@ -46,7 +46,8 @@ def _exchange(stream: int, exchange: Exchange, now_ns: int, ledger: Ledger) -> I
     request = exchange.request
     resumed = exchange.head.resumed or bool(request.slots)
     received_ns = exchange.life.received_ns or request.received_ns
-    head = msgspec.structs.replace(facts.request_head(exchange.head), resumed=resumed)
+    # How far it is follows in records of their own.
+    head = msgspec.structs.replace(facts.request_head(exchange.head), resumed=resumed, stage=0, read_ns=0)
     yield received_ns or now_ns, stream, Kind.REQUEST, encode_payload(head)
     if received_ns and request.generating:
         told = facts.request_facts(exchange, _MOST_DIGESTS if resumed else None)

@@ -25,7 +25,12 @@ from prefillwatch.wire.tap import Kind as Tap
 
 _DATA: Final = int(Tap.DATA)
 #: Their payload holds no text.
-_PLAIN: Final = frozenset({Tap.HELLO, Tap.SENT, Tap.BLOCKED, Tap.UNBLOCKED, Tap.STATS, Tap.LATE, Tap.END})
+_PLAIN: Final = frozenset(
+    {
+        *(Tap.HELLO, Tap.STATS, Tap.LATE, Tap.IN_FLIGHT, Tap.GONE),
+        *(Tap.SENT, Tap.BLOCKED, Tap.UNBLOCKED, Tap.SKIPPED, Tap.END),
+    }
+)
 #: Texts, whose facts are told with the record that completes them.
 _PIECES: Final = frozenset({Tap.REQUEST_BODY, Tap.DATA_PART})
 _SHORT: Final = len(ONE_EVENT)
@@ -92,6 +97,7 @@ class FactNotes(TapReader):
                 if exchange is None or exchange.reader is None:
                     continue
                 reader, begun = exchange.reader, exchange.slot >= 0
+                had_lost_sight = exchange.lost_sight
                 events = reader.token_events
                 take(relay, (record,))
                 if (
@@ -106,7 +112,8 @@ class FactNotes(TapReader):
                     add_key(stream << 8 | _DATA)
                     add_payload(ONE_EVENT[reader.chars_in_read])
                 else:
-                    self._note_read(time_ns, stream, reader, events, lost=begun and exchange.slot < 0)
+                    lost = exchange.lost_sight and not had_lost_sight
+                    self._note_read(time_ns, stream, reader, events, lost=lost)
             else:
                 exchange = streams.get(stream)
                 known = (exchange.facts, exchange.unread) if exchange is not None else None

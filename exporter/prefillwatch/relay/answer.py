@@ -9,8 +9,10 @@ from prefillwatch.relay.forwarding import forwarded_trailers, response_head, tra
 from prefillwatch.relay.framing import ChunkedScanner, CloseScanner, LengthScanner
 from prefillwatch.relay.http_head import Request, Response, has_body
 
-#: A JSON answer beyond this is not shown whole to the observer.
+#: A JSON answer beyond this is not shown to the observer: half of one tells nothing.
 _MAX_OBSERVED_JSON: Final = 8 * 2**20
+#: Sizes of what is not shown are told in steps of so many bytes.
+_UNSHOWN_STEP: Final = 2**20
 
 
 class Stripper(Protocol):
@@ -32,12 +34,13 @@ class Answer:
 
     ``head`` is the head for the client. ``until_close``: upstream ends the body by closing. ``client_until_close``: we
     do, so an end that is none must look like an error. ``upstream_limit``: the Keep-Alive header of upstream.
+    ``observed``: the observer may see it; ``hidden``: it would be of no use to it, so only sizes are told.
     """
 
     __slots__ = (
-        "_end_passed", "_kept", "_observed_left", "_passage", "_scanner", "_trailers_passed", "client_keeps",
-        "client_until_close", "head", "is_stream", "observed", "stripper", "until_close", "upstream_keeps",
-        "upstream_limit",
+        "_end_passed", "_kept", "_observed_left", "_passage", "_scanner", "_trailers_passed", "_unshown",
+        "client_keeps", "client_until_close", "head", "hidden", "is_stream", "observed", "stripper", "until_close",
+        "upstream_keeps", "upstream_limit",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +50,8 @@ class Answer:
         self.is_stream = b"event-stream" in content_type
         self.observed = observed and (self.is_stream or b"json" in content_type)
         self._observed_left = _MAX_OBSERVED_JSON
+        self.hidden = not self.is_stream and response.content_length > _MAX_OBSERVED_JSON
+        self._unshown = -1  # bytes not told of yet; -1: none were hidden so far
         self._scanner = _scanner(request, response)
         self._kept = b""  # read, and not looked at yet
         self._trailers_passed = 0
@@ -98,6 +103,7 @@ class Answer:
             self.observed
             and not self._kept
             and self.is_stream
+            and not self.hidden
             and self._passage is _Passage.AS_IT_CAME
             and isinstance(scanner, ChunkedScanner)
             and scanner.between_chunks
@@ -128,10 +134,21 @@ class Answer:
 
     def observes(self, payload: bytes) -> bool:
         """Whether the observer gets to see these bytes."""
-        if not self.observed or self.is_stream:
-            return self.observed
-        self._observed_left -= len(payload)
-        return self._observed_left >= 0
+        if self.observed and not self.hidden and not self.is_stream:
+            self._observed_left -= len(payload)
+            self.hidden = self._observed_left < 0
+        return self.observed and not self.hidden
+
+    def hide(self, payload: bytes) -> int:
+        """Count these bytes as not shown; how many the observer is to be told of by now, mostly 0."""
+        begins = self._unshown < 0
+        self._unshown = max(self._unshown, 0) + len(payload)
+        return self.take_unshown() if begins or self._unshown >= _UNSHOWN_STEP else 0
+
+    def take_unshown(self) -> int:
+        """Bytes that the observer was not told of."""
+        told, self._unshown = max(self._unshown, 0), min(self._unshown, 0)
+        return told
 
     def _end_of_chunks(self, scanner: ChunkedScanner) -> bytes:
         """What is new of what follows the last chunk. A trailer passes once it is whole, since it may have to go."""

@@ -33,6 +33,7 @@ from prefillwatch.relay.tap_writer import TapWriter
 from prefillwatch.relay.unsent import Unsent
 from prefillwatch.relay.upstream import Pool
 from prefillwatch.wire.faults import place_of
+from prefillwatch.wire.in_flight import SLICE, Ask, InFlight, encode_in_flight, spread
 from prefillwatch.wire.tap import Hello, Kind, RelayStats
 
 #: A connection that we close waits this long for the client to close its side.
@@ -108,6 +109,8 @@ class Relay:
         self.repeatable = Deadlines[Sending](reactor, REPEAT_WITHIN_S, Sending.forget)
         self.clients: set[ClientConnection] = set()
         self.exchanges: dict[int, Exchange] = {}
+        self._digest = 0  # of their ids
+        self.tap.on_ask = self._answer
         self.retries = 0
         self.usage_refused = 0  # requests that upstream took only without what we had added
         self.policy = Policy(inject_usage=settings.inject_usage, wall_clock=time.time)
@@ -325,10 +328,12 @@ class Relay:
 
     def add_exchange(self, exchange: Exchange) -> None:
         self.exchanges[exchange.stream] = exchange
+        self._digest ^= spread(exchange.stream)
         self.tap.keep_ticking = True
 
     def remove_exchange(self, exchange: Exchange) -> None:
         if self.exchanges.pop(exchange.stream, None) is not None:
+            self._digest ^= spread(exchange.stream)
             self._heard_ns = max(self._heard_ns, exchange.heard_ns)
         self.tap.keep_ticking = bool(self.exchanges)
 
@@ -377,8 +382,38 @@ class Relay:
             unsent_bytes=self.unsent.size,
             most_clients=self.most_clients,
             places_given=self.places_given,
+            digest=self._digest,
+            skipped_bytes=self.tap.skipped_bytes,
         )
         self.tap.tell(now, 0, Kind.STATS, stats)
+
+    def _answer(self, ask: Ask, streams: Sequence[int]) -> None:
+        """The observer wants something."""
+        asked = [exchange for exchange in map(self.exchanges.get, streams) if exchange is not None]
+        if ask is Ask.TELL:
+            self._in_slices(Exchange.announce, asked)
+        elif ask is Ask.STOP:
+            for exchange in asked:
+                exchange.hide()
+        else:
+            self._list(0, sorted(self.exchanges), self._last_stream)
+
+    def _list(self, after: int, streams: Sequence[int], last: int) -> None:
+        """Tell what is in flight of the ids above ``after``, a slice per turn; later ones than ``last`` were told to
+        this observer already."""
+        part, rest = streams[:SLICE], streams[SLICE:]
+        until = part[-1] if rest else last
+        found = [exchange for exchange in map(self.exchanges.get, part) if exchange is not None]
+        told = InFlight(
+            after,
+            until,
+            [exchange.stream for exchange in found],
+            [exchange.read_ns for exchange in found],
+            [exchange.core.stage for exchange in found],
+        )
+        self.tap.add(monotonic_ns(), 0, Kind.IN_FLIGHT, encode_in_flight(told))
+        if rest:
+            self.reactor.soon(lambda: self._list(until, rest, last))
 
     def _on_crash(self, callback: Handler | Callable[[], None], error: Exception) -> None:
         """A fault of ours: report where, not with which data, and end only what it happened in."""

@@ -1,4 +1,9 @@
-"""Sends what the relay saw to the observer, in packets, and never waits for it."""
+"""Sends what the relay saw to the observer, in packets, never waits for it, and hears what it asks.
+
+What an observer that is slow or stopped does not take is queued, up to bounds. Under pressure large pieces of bodies
+are left out first, then all bodies; the records that tell of beginnings and ends have room of their own. Only beyond
+that too they are lost, and the observer puts its books right by asking what is in flight.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +13,29 @@ import select
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from prefillwatch.relay.lag import LagHistogram
 from prefillwatch.relay.reactor import EDGES, Reactor
-from prefillwatch.wire.tap import Kind, PacketBuilder, Payload, encode_payload, pieces
+from prefillwatch.wire.in_flight import Ask, decode_ask
+from prefillwatch.wire.tap import MAX_PACKET_BYTES, Kind, PacketBuilder, Payload, encode_payload, pieces
 
 _INTERVAL_S: Final = 0.02
 #: A gap seen by a relay that was late by as much is in part our own fault.
 _LATE_NS: Final = 20_000_000
-#: Packets that wait for an observer that is slow or starts anew; beyond it they are dropped.
-_MAX_QUEUED_BYTES: Final = 16 * 2**20
+#: Bytes of packets that wait for an observer that is slow or starts anew. From here on large pieces of bodies are left
+#: out, so that one bulky answer does not cost the tokens of others; the largest body that is shown (8 MiB) finds room.
+BULK_ROOM: Final = 10 * 2**20
+#: From here on all bodies are left out, until half of it has been taken: one long hole is better than many.
+BODY_ROOM: Final = 16 * 2**20
+#: This much more is for records without bodies alone: of some 20,000 requests, half a minute of 700 a second. With it,
+#: what one relay holds for its observer is bounded.
+BOOK_ROOM: Final = 8 * 2**20
+#: A read of so many bytes is bulk. Tokens come in reads of a few hundred.
+BULK_BYTES: Final = 16 * 1024
+#: Asks that are heard in one turn of the loop.
+_ASKS_PER_TURN: Final = 16
 #: At the very end.
 _LAST_WAIT_S: Final = 0.5
 
@@ -39,10 +56,15 @@ class TapWriter:
         self._socket = _packet_socket(fd) if fd >= 0 else None
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
+        self._sheds = False  # bodies are left out
+        self._kept = 0  # records that wait in the builder, with their bodies left out already
+        self._marked: set[int] = set()  # streams that were told to have lost bytes
         self._armed = False
         self.keep_ticking = False
+        self.skipped_bytes = 0  # of bodies that were left out for being bulk, or since nobody can read them
+        self.on_ask: Callable[[Ask, tuple[int, ...]], None] = _ignore
         if self._socket is not None:
-            reactor.register(fd, self._on_event, EDGES & ~select.EPOLLIN)
+            reactor.register(fd, self._on_event, EDGES)
 
     @property
     def dropped(self) -> int:
@@ -60,31 +82,74 @@ class TapWriter:
 
     def add_data(self, now: int, stream: int, data: bytes) -> None:
         """The payload bytes of one read of an answer."""
+        if self._is_too_much(data):
+            self.skip(now, stream, len(data))
+            return
         for last, piece in pieces(data):
             self.add(now, stream, Kind.DATA if last else Kind.DATA_PART, piece)
 
     def add_body(self, now: int, stream: int, data: bytes) -> None:
         """Payload bytes of a request."""
+        if self._is_too_much(data):
+            self.skip(now, stream, len(data))
+            return
         for _, piece in pieces(data):
             self.add(now, stream, Kind.REQUEST_BODY, piece)
 
+    def _is_too_much(self, data: bytes) -> bool:
+        return self._queued_bytes > BULK_ROOM and len(data) >= BULK_BYTES
+
+    def skip(self, now: int, stream: int, size: int) -> None:
+        """So many body bytes are not shown."""
+        self.skipped_bytes += size
+        self.add(now, stream, Kind.SKIPPED, size.to_bytes(8, "little"))
+
     def flush(self) -> None:
-        """Send what was recorded so far, or queue it, or drop it."""
+        """Send what was recorded so far, or queue it, or leave out of it what there is no room for."""
+        if self._queue and self._is_short_of_room():
+            self._shed()
+            if self._builder.size < MAX_PACKET_BYTES // 2:
+                return  # what is left waits for more of its kind, or for room
+        self._kept = 0
         for packet in self._builder.take_all():
             if self._socket is None:
                 continue
             if self._queue or not self._send(packet):
                 self._enqueue(packet)
 
+    def _is_short_of_room(self) -> bool:
+        if self._sheds:
+            self._sheds = self._queued_bytes > BODY_ROOM // 2
+            if not self._sheds:
+                self._marked.clear()
+        else:
+            self._sheds = self._queued_bytes + self._builder.size > BODY_ROOM
+        return self._sheds
+
+    def _shed(self) -> None:
+        """Leave the bodies out of what was recorded since the last time."""
+        builder = self._builder
+        before = builder.size
+        if builder.leave_out_bodies(self._kept, self._marked):
+            builder.drop(1 + (before - builder.size) // MAX_PACKET_BYTES)
+        self._kept = len(builder)
+
     def forget_queue(self) -> None:
         """A new observer has no use for what was meant for the old one."""
         self._builder.dropped += len(self._queue)
         self._queue.clear()
         self._queued_bytes = 0
+        if self._builder.forget():
+            self._builder.drop()
+        self._kept = 0
+        self._sheds = False
+        self._marked.clear()
 
     def close(self) -> None:
         """Send what is left; now that nothing else is to do, waiting a little for the observer is all right."""
         self.flush()
+        for packet in self._builder.take_all():
+            self._enqueue(packet)
         opened, self._socket = self._socket, None
         if opened is not None:
             opened.settimeout(_LAST_WAIT_S)
@@ -119,15 +184,40 @@ class TapWriter:
         return True
 
     def _enqueue(self, packet: bytes) -> None:
-        if self._queued_bytes + len(packet) > _MAX_QUEUED_BYTES:
+        if self._queued_bytes + len(packet) > BODY_ROOM + BOOK_ROOM:
             self._builder.dropped += 1
             return
         self._queue.append(packet)
         self._queued_bytes += len(packet)
 
-    def _on_event(self, _events: int) -> None:
+    def _on_event(self, events: int) -> None:
         while self._queue and self._send(self._queue[0]):
             self._queued_bytes -= len(self._queue.popleft())
+        if self._kept and not self._queue:
+            self.flush()
+        if events & select.EPOLLIN:
+            self._hear()
+
+    def _hear(self) -> None:
+        """Take what the observer asks."""
+        for _ in range(_ASKS_PER_TURN):
+            if self._socket is None:
+                return
+            try:
+                packet = self._socket.recv(MAX_PACKET_BYTES)
+            except OSError:  # nothing more, or nobody is there
+                return
+            if not packet:
+                return
+            with contextlib.suppress(ValueError):  # not of our making
+                ask, epoch, streams = decode_ask(packet)
+                if epoch == self._builder.epoch:  # else it was meant for the process before
+                    self.on_ask(ask, streams)
+        self._reactor.soon(self._hear)
+
+
+def _ignore(ask: Ask, streams: tuple[int, ...]) -> None:
+    """Nobody has anything to tell."""
 
 
 def _packet_socket(fd: int) -> socket.socket:

@@ -20,6 +20,9 @@ from prefillwatch.wire.tolerant import UnreadableError
 
 #: A JSON answer beyond this is not read.
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+#: After so many bytes of an event stream without one event that could be read, nothing is expected of it any more. More
+#: than the largest event that anybody was seen to send: the log probabilities of a prompt of 32,000 tokens.
+MAX_SENSELESS_BYTES: Final = 8 * 1024 * 1024
 #: What one read of a compressed answer may inflate to.
 MAX_INFLATED_BYTES: Final = 8 * 1024 * 1024
 
@@ -71,6 +74,7 @@ class AnswerReader(AnswerFacts):
         "_parser",
         "_read_document",
         "_read_event",
+        "_senseless",
         "_single_text",
         "_tail",
         "_templates",
@@ -88,6 +92,7 @@ class AnswerReader(AnswerFacts):
         self._parser = EventParser()
         self._document: list[bytes] = []
         self._document_size = 0
+        self._senseless = 0  # bytes since an event could be read
         self._unparsed: dict[str, int] = {}
         self.fault = ""  # where an error of ours was, if there was one
         self._inflater: Inflater | None = None
@@ -132,9 +137,12 @@ class AnswerReader(AnswerFacts):
 
     @property
     def unparsed(self) -> dict[str, int]:
-        """What could not be read, by reason: `too_long`, `json`, `utf8`, `encoding`, `hole`, `internal`."""
+        """What could not be read, by reason: `too_long`, `json`, `utf8`, `encoding`, `hole`, `no_events`,
+        `internal`."""
         given_up = self._parser.given_up
-        return {**self._unparsed, "too_long": given_up} if given_up else self._unparsed
+        if not given_up:
+            return self._unparsed
+        return {**self._unparsed, "too_long": self._unparsed.get("too_long", 0) + given_up}
 
     def feed(self, data: bytes) -> int:
         """Take the body bytes of one read; the number of token events of choice 0 that it completed."""
@@ -173,6 +181,15 @@ class AnswerReader(AnswerFacts):
                 self.complete = False
         elif self._read_event is not None:
             self._finish_events(self._read_event)
+
+    def skipped(self) -> None:
+        """Bytes of the answer were left out here for being too many."""
+        if self._read_document is not None:
+            self._stop("too_long")
+            return
+        if "too_long" not in self.unparsed:
+            self._count("too_long")
+        self.hole()
 
     def hole(self) -> None:
         """Bytes of the answer were lost here. What follows is still read, but counts are lower bounds from now on."""
@@ -232,9 +249,15 @@ class AnswerReader(AnswerFacts):
             return error.inflated
 
     def _feed_events(self, data: bytes) -> None:
-        events_before = self.token_events
+        events_before, comments_before = self.token_events, self._parser.comments
+        self._senseless += len(data)
         for name, payload in self._parser.feed(data):
             self._event(name, payload)
+        if self._parser.comments > comments_before:
+            self._senseless = 0
+        elif self._senseless > MAX_SENSELESS_BYTES:
+            self._stop("no_events")
+            return
         self._idle = self._parser.idle
         if self._lessons and self._idle and self.token_events > events_before:
             self._learn(data)
@@ -292,6 +315,7 @@ class AnswerReader(AnswerFacts):
         assert self._read_event is not None
         try:
             self._read_event(name, payload, self)
+            self._senseless = 0
         except UnreadableError as error:
             self._count(error.reason)
 

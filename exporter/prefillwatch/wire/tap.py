@@ -12,7 +12,10 @@ Packet layout (little endian)::
     payloads               back to back
 
 ``epoch`` is new for every relay process, so that a restarted relay is not taken for a hole. ``dropped`` counts the
-packets this relay process has dropped so far. Stream id 0 belongs to the relay itself (HELLO, STATS).
+packets this relay process has dropped so far. Stream id 0 belongs to the relay itself (HELLO, STATS, IN_FLIGHT).
+
+Where there is no room for all, bodies are left out first: the records that tell of beginnings and ends go out without
+them, and a SKIPPED record stands where bytes are missing. The other way, the observer asks (see `in_flight`).
 """
 
 from __future__ import annotations
@@ -51,6 +54,13 @@ class Kind(enum.IntEnum):
     UNBLOCKED = 10  # the client's socket takes bytes again
     STATS = 11  # stream 0: the relay's own figures (payload: RelayStats)
     LATE = 12  # stream 0: the relay did not run for so long before this time (payload: nanoseconds, u64 little endian)
+    SKIPPED = 13  # body bytes that are not shown came here (payload: how many, u64 little endian; 0: not counted)
+    IN_FLIGHT = 14  # stream 0: a slice of what the relay has in flight (payload: InFlight)
+    GONE = 15  # stream 0: this relay process is no more, and its streams with it; said by whoever noticed
+
+
+#: Kinds whose records are left out where there is no room: each is a piece of a body, and nothing hangs on it for long.
+BODIES: Final = frozenset((Kind.REQUEST_BODY, Kind.DATA_PART, Kind.DATA))
 
 
 class Finish(enum.IntEnum):
@@ -62,6 +72,7 @@ class Finish(enum.IntEnum):
     UPSTREAM_UNREACHABLE = 3  # no connection, or it died before a response head: answered 502 by us
     REJECTED = 4  # refused by us (400, 408, 413, 501 ...); upstream saw nothing
     CUT = 5  # cut by us when the drain limit ran out
+    LOST = 6  # it is over, and the record that tells how was lost
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
@@ -83,6 +94,10 @@ class RequestHead(msgspec.Struct, frozen=True, array_like=True):
     resumed: bool = False  # told again for an observer that started later; no body follows
     received_ns: int = 0  # with resumed: when REQUEST_END was
     body_limit: int = 0  # body bytes beyond this are not copied to the tap; 0: all are
+    # With resumed, how far it has got:
+    stage: int = 0  # a Stage; one of 0 with received_ns is from a relay that does not tell
+    body_size: int = 0  # bytes of its body
+    read_ns: int = 0  # when a read last brought bytes of the answer's body; 0: none did
 
 
 class ResponseHead(msgspec.Struct, frozen=True, array_like=True):
@@ -117,6 +132,8 @@ class RelayStats(msgspec.Struct, frozen=True, array_like=True):
     unsent_bytes: int = 0  # of answers that clients' sockets did not take
     most_clients: int = 0  # that can be connected at once
     places_given: int = 0  # clients that had to leave for others
+    digest: int = -1  # of the ids of what is in flight (see `in_flight.spread`); -1: not told
+    skipped_bytes: int = 0  # of bodies that were not shown
 
 
 Payload = Hello | RequestHead | ResponseHead | End | RelayStats
@@ -177,6 +194,48 @@ class PacketBuilder:
         be used, since the fullness that `add` reports does not know of such records.
         """
         return self._times, self._keys, self._payloads
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records that wait."""
+        return _RECORD_BYTES * len(self._payloads) + sum(map(len, self._payloads))
+
+    def leave_out_bodies(self, start: int, marked: set[int]) -> bool:
+        """Of the records from number ``start`` on keep only those that are no bodies; whether there were bodies.
+
+        A SKIPPED record stands for the first that is left out of each stream, unless the stream is ``marked`` already.
+        What else is told of a stream unmarks it: its body bytes behind that need a mark of their own.
+        """
+        times, keys, payloads = self.columns
+        end = start
+        found = False
+        for index in range(start, len(keys)):
+            key, payload = keys[index], payloads[index]
+            if key & 0xFF in BODIES:
+                found = True
+                if key >> 8 in marked:
+                    continue
+                marked.add(key >> 8)
+                key, payload = key >> 8 << 8 | Kind.SKIPPED, b""
+            else:
+                marked.discard(key >> 8)
+            times[end], keys[end], payloads[end] = times[index], key, payload
+            end += 1
+        for column in (times, keys, payloads):
+            del column[end:]
+        self._size = _HEADER.size + self.size
+        return found
+
+    def forget(self) -> bool:
+        """Drop the records that wait; whether there were any."""
+        waited = bool(self._times)
+        self._clear()
+        return waited
+
+    def drop(self, packets: int = 1) -> None:
+        """Count packets that are not sent; the next one shows the hole."""
+        self.dropped += packets
+        self.sequence += packets
 
     def take(self) -> bytes:
         """The packet of all records since the last call, numbered."""

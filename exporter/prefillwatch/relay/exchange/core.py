@@ -26,7 +26,7 @@ from prefillwatch.relay.exchange.commands import (
     Tell,
     ToClient,
 )
-from prefillwatch.relay.exchange.state import TRANSITIONS, Event, ExchangeStateError, State
+from prefillwatch.relay.exchange.state import HELD_UP, TRANSITIONS, Event, ExchangeStateError, State
 from prefillwatch.relay.forwarding import interim_head
 from prefillwatch.relay.framing import FramingError
 from prefillwatch.relay.http_head import (
@@ -39,6 +39,7 @@ from prefillwatch.relay.http_head import (
 )
 from prefillwatch.relay.repeating import Repeat, repeat_of
 from prefillwatch.relay.told import told_request, told_response
+from prefillwatch.wire.in_flight import BLOCKED, Stage
 from prefillwatch.wire.routes import GENERATING, endpoint_of
 from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead
 
@@ -74,8 +75,9 @@ class ExchangeCore:
     """See the module. ``received_ns`` is when the request was complete, ``answer`` the answer once its head is."""
 
     __slots__ = (
-        "_addition", "_has_heads", "_head", "_head_searched", "_observed", "_policy", "_repeat", "_tapped_body",
-        "_told_request", "_told_response", "answer", "received_ns", "request", "state",
+        "_addition", "_body_size", "_has_heads", "_head", "_head_searched", "_observed", "_policy", "_repeat",
+        "_tapped_body", "_told_request", "_told_response", "_told_sent", "answer", "answered_ns", "received_ns",
+        "request", "state",
     )  # fmt: skip
 
     def __init__(self, request: Request, policy: Policy) -> None:
@@ -84,6 +86,9 @@ class ExchangeCore:
         self.state = State.RECEIVING
         self.answer: Answer | None = None
         self.received_ns = 0
+        self.answered_ns = 0  # a later read brought bytes of the answer's body
+        self._body_size = 0
+        self._told_sent = False
         self._policy = policy
         self._observed = generating
         self._repeat = repeat_of(request)
@@ -123,6 +128,7 @@ class ExchangeCore:
         """The last byte of the request was read; its body has ``size`` bytes."""
         self._fire(Event.REQUEST_COMPLETE)
         self.received_ns = now
+        self._body_size = size
         return [
             Tell(now, Kind.REQUEST_END, size.to_bytes(8, "little")),
             Connect(fresh=self._repeat is Repeat.NEVER, inject=self._policy.inject_usage and self._observed),
@@ -156,7 +162,10 @@ class ExchangeCore:
     def sent(self, sent_ns: int) -> Commands:
         """All of the request was handed over."""
         self._fire(Event.SENT)
-        return [] if self.answer is not None else [Tell(sent_ns, Kind.SENT)]  # told no more once it is answered
+        if self.answer is not None:  # told no more once it is answered
+            return []
+        self._told_sent = True
+        return [Tell(sent_ns, Kind.SENT)]
 
     # From upstream
     # -----------------------------------------------------------------------------------------------------------------
@@ -224,6 +233,7 @@ class ExchangeCore:
         passed = answer.feed(rest)  # if that is malformed the client can still be told, since nothing has left
         self._fire(Event.RESPONSE)
         self.answer = answer
+        self.answered_ns = now - bool(passed[2])
         self._told_response = told_response(response, observed=answer.observed, injected=answer.stripper is not None)
         out += (Tell(now, Kind.RESPONSE, self._told_response), Begin(answer.is_stream))
         self._pass_on(answer, passed, now, out)
@@ -237,6 +247,8 @@ class ExchangeCore:
             out.append(ToClient(outgoing))
         if payload and answer.observes(payload):
             out.append(Tell(now, Kind.DATA, payload))
+        elif payload and answer.hidden and (size := answer.hide(payload)):
+            out.append(_tell_skipped(now, size))
         if answer.done:
             self._fire(Event.ANSWER_END)
             out.append(Leave(keep=answer.upstream_keeps and not extra, limit=answer.upstream_limit))
@@ -323,18 +335,51 @@ class ExchangeCore:
 
     def _over(self, finish: Finish, reason: str, farewell: Farewell, now: int) -> Commands:
         status = self._told_response.status if self._told_response is not None else 0
-        return [Tell(now, Kind.END, End(finish, status, reason)), Over(farewell)]
+        size = self.answer.take_unshown() if self.answer is not None else 0
+        out: Commands = [_tell_skipped(now, size)] if size else []
+        return [*out, Tell(now, Kind.END, End(finish, status, reason)), Over(farewell)]
 
     # For the tap
     # -----------------------------------------------------------------------------------------------------------------
 
-    def announce(self, now: int) -> Commands:
-        """Tell a new observer of this exchange."""
-        told = msgspec.structs.replace(self._told_request, resumed=True, received_ns=self.received_ns)
+    @property
+    def stage(self) -> int:
+        """How far it is by what the tap was told, and whether the client blocks it."""
+        return self._stage | BLOCKED if self.state in HELD_UP else self._stage
+
+    @property
+    def _stage(self) -> Stage:
+        if self._told_response is not None:
+            return Stage.ANSWERED
+        if self._told_sent:
+            return Stage.SENT
+        return Stage.RECEIVED if self.received_ns else Stage.RECEIVING
+
+    def hide(self) -> None:
+        """The observer can make nothing of the rest of the answer."""
+        if self.answer is not None:
+            self.answer.hidden = True
+
+    def announce(self, now: int, read_ns: int) -> Commands:
+        """Tell an observer that does not know this exchange. ``read_ns``: when bytes of the answer's body came last."""
+        told = msgspec.structs.replace(
+            self._told_request,
+            resumed=True,
+            received_ns=self.received_ns,
+            stage=self._stage,
+            body_size=self._body_size,
+            read_ns=read_ns,
+        )
         out: Commands = [Tell(now, Kind.REQUEST, told)]
         if self._told_response is not None:
             out.append(Tell(now, Kind.RESPONSE, self._told_response))
+        if self.state in HELD_UP:
+            out.append(Tell(read_ns or now, Kind.BLOCKED))  # since when nothing more is read
         return out
+
+
+def _tell_skipped(now: int, size: int) -> Tell:
+    return Tell(now, Kind.SKIPPED, size.to_bytes(8, "little"))
 
 
 _NO_ANSWER: Final = "The upstream server closed the connection before it answered."

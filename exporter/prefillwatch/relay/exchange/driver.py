@@ -117,7 +117,18 @@ class Exchange:
     def announce(self) -> None:
         """Tell a new observer of this exchange, if it is still running."""
         if self.core.state is not State.DONE:
-            self._run(self.core.announce(monotonic_ns()))
+            self._run(self.core.announce(monotonic_ns(), self.read_ns))
+
+    @property
+    def read_ns(self) -> int:
+        """When bytes of the answer's body came last; 0: none did."""
+        return self.last_read_ns if self.core.answer is not None and self.last_read_ns > self.core.answered_ns else 0
+
+    def hide(self) -> None:
+        """Show no more of the answer to the observer, which cannot read it."""
+        self.core.hide()
+        if self.core.state is State.STREAMING:
+            self._choose_lane()
 
     def cut(self) -> None:
         """The time for draining is over."""
@@ -318,6 +329,8 @@ class Exchange:
             tap.add_data(time_ns, self.stream, payload)
         elif kind is Kind.REQUEST_BODY:
             tap.add_body(time_ns, self.stream, payload)
+        elif kind is Kind.SKIPPED:
+            tap.skip(time_ns, self.stream, int.from_bytes(payload, "little"))
         else:
             tap.add(time_ns, self.stream, kind, payload)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import socket
 import time
 from collections.abc import Callable
 
@@ -345,3 +346,88 @@ def test_a_fault_of_ours_ends_one_exchange_and_says_where_not_what(
     said = capsys.readouterr().err
     assert said.startswith("prefillwatch relay: ZeroDivisionError in fail (")
     assert "SECRET" not in said
+
+
+def send_last(client: Peer, request: bytes) -> None:
+    """Send a request and say that nothing more comes."""
+    client.send(request)
+    client.socket.shutdown(socket.SHUT_WR)
+
+
+def without_asking(seen: bytes) -> bytes:
+    """What the client got, without the interim answer that it was sent to find out whether it is there."""
+    return seen.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [post(), post(headers=b"Connection: close\r\n"), get(), b"GET /health HTTP/1.0\r\n\r\n", post("/v1/files")],
+    ids=["chat", "the last one", "get", "HTTP/1.0", "upload"],
+)
+def test_a_client_that_only_says_that_it_sends_no_more_gets_its_answer(
+    relay: RunningRelay, upstream: ScriptedUpstream, request_bytes: bytes
+) -> None:
+    client = relay.connect()
+    send_last(client, request_bytes)
+    server = upstream.accept()
+    server.head()
+    assert server.is_silent(0.2)  # nobody hangs up
+    server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    assert without_asking(client.rest()).endswith(b"\r\n\r\nok")  # and the connection ends
+    assert relay.tap.end().finish is Finish.COMPLETE
+    assert eventually(lambda: not relay.relay.clients)
+
+
+def test_a_stream_for_a_client_that_sends_no_more(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    client = relay.connect()
+    send_last(client, post())
+    server = upstream.accept()
+    server.head()
+    server.exactly(15)
+    server.send(STREAM_HEAD)
+    assert without_asking(client.until(STREAM_HEAD)) == STREAM_HEAD
+    for number in range(3):
+        server.send(chunk(event(number)))
+        assert client.exactly(len(chunk(event(number)))) == chunk(event(number))
+    client.close()
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        for _ in range(2):  # that it has left shows at the next token
+            server.send(chunk(event(4)))
+            server.is_silent(0.1)
+    assert relay.tap.end().finish is Finish.CLIENT_CLOSED
+
+
+def test_requests_that_were_sent_ahead_are_answered_to_a_client_that_sends_no_more(
+    relay: RunningRelay, upstream: ScriptedUpstream
+) -> None:
+    client = relay.connect()
+    send_last(client, get("/1") + post(body=b"x" * 100_000) + get("/3") + get("/4")[:-1])
+    server = upstream.accept()
+    for _ in range(3):
+        if b"POST" in server.head():
+            server.exactly(100_000)
+        server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    assert without_asking(client.rest()) == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" * 3
+    assert [relay.tap.end(stream).finish for stream in (1, 2, 3)] == [Finish.COMPLETE] * 3
+    assert eventually(lambda: not relay.relay.clients)
+
+
+def test_whether_a_client_of_http_1_0_waits_cannot_be_known_so_its_generation_is_stopped(
+    relay: RunningRelay,
+) -> None:
+    client = relay.connect()
+    send_last(client, b"POST /v1/completions HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}")
+    assert relay.tap.end().finish is Finish.CLIENT_CLOSED
+
+
+def test_a_client_that_says_so_amid_its_answer_has_left(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+    client = relay.connect()
+    client.send(post())
+    server = upstream.accept()
+    server.head()
+    server.exactly(15)
+    server.send(STREAM_HEAD + chunk(event(1)))
+    client.until(chunk(event(1)))
+    client.socket.shutdown(socket.SHUT_WR)
+    assert server.end() == "reset"
+    assert relay.tap.end().finish is Finish.CLIENT_CLOSED

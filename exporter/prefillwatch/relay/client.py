@@ -23,7 +23,7 @@ from prefillwatch.relay.http_head import (
 )
 from prefillwatch.relay.reactor import EDGES, ENDED, monotonic_ns
 from prefillwatch.relay.request_body import BodyTooLargeError, RequestBody, WastefulChunksError
-from prefillwatch.relay.sockets import unacknowledged
+from prefillwatch.relay.sockets import limit_unacknowledged, unacknowledged
 from prefillwatch.relay.upstream import ByteStream, abort_on_close
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ _MAX_LINGERING: Final = 128 * 1024 * 1024
 _LOOK_AGAIN_S: Final = 0.02
 _ENDLESS: Final = 2**63
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+#: No answer can reach the client any more.
+_BROKEN: Final = select.EPOLLHUP | select.EPOLLERR
 
 
 class ClientConnection:
@@ -104,10 +106,13 @@ class ClientConnection:
     def _on_event(self, events: int) -> None:
         if self.unsent is not None and events & select.EPOLLOUT:
             self._flush()
-        if events & ENDED:
+        newly_ended = events & ENDED and not self._end_announced
+        if newly_ended:
             self._end_announced = True
-        if self._end_announced and self.state in UNREAD:
+        if events & _BROKEN and self.state in UNREAD:
             self.gone()
+        elif newly_ended and self.state in _STOPPED:
+            self._ended()
         elif events & (select.EPOLLIN | ENDED):
             self._read_on()
 
@@ -130,13 +135,35 @@ class ClientConnection:
         except BlockingIOError:
             return None
         except OSError:
-            data = b""
-        if not data:
             self.gone()
+            return None
+        if not data:
+            self._ended()
             return None
         if len(data) == _READ_BYTES or self._end_announced or self.is_tls:
             self.relay.reactor.soon_back(self._read_on)
         return data
+
+    def _ended(self) -> None:
+        """The client sends no more. It says so when it leaves, and some do when they wait for the answer to a request.
+
+        Over TLS it is a goodbye.
+        """
+        if self.state in UNREAD and self.tls is None:
+            if self.state is ClientState.ANSWERING:
+                self._go(ClientState.LAST)
+            self._ask_whether_it_waits()
+        elif self.state not in _FLUSHING:  # there, what is held may still be read
+            self.gone()
+
+    def _ask_whether_it_waits(self) -> None:
+        assert self.socket is not None
+        exchange = self.exchange
+        assert exchange is not None
+        limit_unacknowledged(self.socket, self.relay.settings.client_write_s)
+        exchange.client_ended()
+        if self.exchange is not exchange:  # it was taken to have left
+            self.abort()
 
     def _read_on(self) -> None:
         _READ[self.state](self)
@@ -257,6 +284,8 @@ class ClientConnection:
         bodies = self.relay.bodies
         if len(self._buffer) >= _MAX_PIPELINED or bodies.early >= bodies.shares.early:
             self._go(ClientState.FULL)
+            if self._end_announced:
+                self._ended()
             return
         data = self._receive()
         if data is not None:
@@ -401,6 +430,8 @@ class ClientConnection:
         if self._buffer or self.state is ClientState.FULL:
             self._begin_request(monotonic_ns())
             self.relay.reactor.soon_back(self._next_request)
+        elif self.state is ClientState.LAST:
+            self.close_gently()
         else:
             self._go(ClientState.IDLE)
 
@@ -528,6 +559,8 @@ class ClientConnection:
 
 
 _RECEIVING: Final = frozenset((ClientState.HANDSHAKE, ClientState.HEAD, ClientState.BODY, ClientState.WAITING))
+#: Not read, so that the client's end is only announced.
+_STOPPED: Final = frozenset((ClientState.WAITING, ClientState.FULL))
 _FLUSHING: Final = frozenset((ClientState.CLOSING, ClientState.BREAKING))
 #: What to do when there is something to read.
 _READ: Final[dict[ClientState, Callable[[ClientConnection], None]]] = {
@@ -538,6 +571,7 @@ _READ: Final[dict[ClientState, Callable[[ClientConnection], None]]] = {
     ClientState.WAITING: ClientConnection._read_nothing,
     ClientState.ANSWERING: ClientConnection._read_early,
     ClientState.FULL: ClientConnection._read_nothing,
+    ClientState.LAST: ClientConnection._read_nothing,
     ClientState.CLOSING: ClientConnection._throw_away,
     ClientState.BREAKING: ClientConnection._throw_away,
     ClientState.LINGERING: ClientConnection._throw_away,

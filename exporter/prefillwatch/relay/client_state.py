@@ -18,10 +18,11 @@ class ClientState(enum.IntEnum):
     WAITING = 4  # the same, and no more of it is read before there is room for it
     ANSWERING = 5  # it is complete; what comes ahead of the next one is kept for then
     FULL = 6  # the same, and no more is read ahead
-    CLOSING = 7  # no further request is taken, and our side is closed once what is held has left
-    BREAKING = 8  # an answer broke off: the connection is reset once the client has all of what came
-    LINGERING = 9  # our side is closed, and what comes is thrown away until the client has closed its own
-    CLOSED = 10
+    LAST = 7  # the same, and the client has said that it sends nothing more; it may still read
+    CLOSING = 8  # no further request is taken, and our side is closed once what is held has left
+    BREAKING = 9  # an answer broke off: the connection is reset once the client has all of what came
+    LINGERING = 10  # our side is closed, and what comes is thrown away until the client has closed its own
+    CLOSED = 11
 
 
 _S = ClientState
@@ -33,8 +34,9 @@ NEXT: Final = MappingProxyType(
         _S.HEAD: {_S.BODY, _S.CLOSING, _S.CLOSED},
         _S.BODY: {_S.WAITING, _S.ANSWERING, _S.CLOSING, _S.BREAKING, _S.CLOSED},
         _S.WAITING: {_S.BODY, _S.CLOSING, _S.BREAKING, _S.CLOSED},
-        _S.ANSWERING: {_S.FULL, _S.IDLE, _S.HEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
+        _S.ANSWERING: {_S.FULL, _S.LAST, _S.IDLE, _S.HEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
         _S.FULL: {_S.HEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
+        _S.LAST: {_S.HEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
         _S.CLOSING: {_S.LINGERING, _S.CLOSED},
         _S.BREAKING: {_S.CLOSED},
         _S.LINGERING: {_S.CLOSED},
@@ -43,8 +45,8 @@ NEXT: Final = MappingProxyType(
 )
 #: No request is being received or answered.
 RESTING: Final = frozenset((_S.HANDSHAKE, _S.IDLE, _S.HEAD))
-#: The client has its turn later, so that its end is not come upon by reading: it has lost interest.
-UNREAD: Final = frozenset((_S.WAITING, _S.ANSWERING, _S.FULL))
+#: The client has its turn later, so that its leaving is not come upon by reading.
+UNREAD: Final = frozenset((_S.WAITING, _S.ANSWERING, _S.FULL, _S.LAST))
 
 
 class ClientStateError(Exception):

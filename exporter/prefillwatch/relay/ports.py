@@ -77,6 +77,9 @@ class Exchange(Protocol):
     def client_unblocked(self) -> None:
         """The client has taken all that was held."""
 
+    def client_ended(self) -> None:
+        """The client sends nothing more."""
+
     def client_gone(self, reason: str = "") -> None:
         """The client has left, or was left for a reason."""
 

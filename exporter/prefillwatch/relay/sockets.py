@@ -42,6 +42,13 @@ def unacknowledged(opened: socket.socket) -> int:
     return int.from_bytes(answer, sys.byteorder)
 
 
+def limit_unacknowledged(opened: socket.socket, seconds: float) -> None:
+    """Take the other side for gone when it does not acknowledge what it was sent for so long."""
+    if opened.family != socket.AF_UNIX:
+        with contextlib.suppress(OSError):
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
+
+
 def acknowledge_late(opened: socket.socket) -> None:
     """Let the kernel acknowledge every other read of a stream instead of each: an acknowledgement sent from our reads
     costs a sixth of what relaying a token does.

@@ -45,6 +45,7 @@ from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead
 
 #: What the observer gets to see of a request or of a JSON answer.
 OBSERVED_BYTES: Final = 8 * 2**20
+_ARE_YOU_THERE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 #: Interim heads that one call takes; each is sent on by itself.
 _MOST_INTERIM: Final = 16
 _REFUSALS: Final = (400, 422)
@@ -301,6 +302,22 @@ class ExchangeCore:
         """Upstream's turn has brought nothing for longer than is allowed."""
         self._fire(Event.SILENT)
         return self._fail(504, "idle_limit", "Upstream was silent for too long.", now)
+
+    def client_ended(self, now: int) -> Commands:
+        """The client sends nothing more. Most that do so have left; some wait for their answer.
+
+        Who has left refuses whatever is sent to it, and its machine says so at once. So before there is an answer it
+        is sent an interim one, which every client has to bear. A client of HTTP/1.0 cannot be asked so: it is taken
+        to have left if the answer costs the engine work. So is one that ends amid its answer, to stop upstream now
+        and not at the next token.
+        """
+        is_old = self.request.minor == 0
+        if self.state in (State.STREAMING, State.BLOCKED) or (is_old and self._observed):
+            return self.client_gone(now)
+        self._fire(Event.CLIENT_ENDED)
+        if is_old or self.state in HELD_UP:  # the latter has not taken yet what will tell
+            return []
+        return [ToClient(_ARE_YOU_THERE)]
 
     def client_gone(self, now: int, reason: str = "") -> Commands:
         """The client has left, or was left for a reason."""

@@ -92,6 +92,10 @@ class Exchange:
         if self._upstream is not None:
             self.relay.reactor.soon_back(self._read_on)
 
+    def client_ended(self) -> None:
+        """The client sends nothing more: it has left, or waits for its answer."""
+        self._run(self.core.client_ended(monotonic_ns()))
+
     def client_gone(self, reason: str = "") -> None:
         """The client has left, or was left for a reason."""
         self._run(self.core.client_gone(monotonic_ns(), reason))

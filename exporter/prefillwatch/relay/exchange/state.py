@@ -44,12 +44,15 @@ class Event(enum.IntEnum):
     UPSTREAM_GONE = 13  # closed or reset before the answer was complete
     MALFORMED = 14  # upstream sent what is not HTTP
     SILENT = 15  # upstream was silent for longer than is allowed
-    CLIENT_GONE = 16
-    CUT = 17  # the time for draining is over
-    FAILED = 18  # a fault of ours
+    CLIENT_ENDED = 16  # the client sends nothing more, and may wait for its answer
+    CLIENT_GONE = 17
+    CUT = 18  # the time for draining is over
+    FAILED = 19  # a fault of ours
 
 
 _S, _E = State, Event
+#: An answer is due, and none of it has come or all of it has.
+_MAY_WAIT: Final = (_S.RECEIVING, _S.CONNECTING, _S.WAITING, _S.HEAD, _S.HEAD_BLOCKED, _S.FLUSHING)
 _ANYTIME: Final = (_E.CLIENT_GONE, _E.CUT, _E.FAILED)
 #: (state, event) -> next state.
 TRANSITIONS: Final = MappingProxyType(
@@ -88,6 +91,7 @@ TRANSITIONS: Final = MappingProxyType(
         (_S.ENDING, _E.CLIENT_FREE): _S.DONE,
         (_S.FLUSHING, _E.CLIENT_FREE): _S.DONE,
     }
+    | {(state, _E.CLIENT_ENDED): state for state in _MAY_WAIT}
     | {(state, event): _S.DONE for state in State if state is not _S.DONE for event in _ANYTIME}
 )
 #: What comes next is upstream's to send, so that its silence counts.

@@ -8,9 +8,9 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 MINUTES ?= 10
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, root's rights, or minutes of quiet.
-APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox
+APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox tests/foreign
 
-.PHONY: help demo test lint format readme unit e2e sandbox real truth bench bench-smoke hostile soak sensitivity tools wheel clean
+.PHONY: help demo test lint format readme unit e2e sandbox real truth bench bench-smoke hostile foreign soak sensitivity tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -61,6 +61,11 @@ bench-smoke: $(READY) ## does the benchmark still work?
 
 hostile: $(READY) ## attacks on a running sidecar with a stream beside it, judged by what they cost (under 4 minutes)
 	$(BIN)/pytest tests/hostile $(ARGS)
+
+foreign: $(READY) ## other people's HTTP suites; their files lie in ../shared/foreign or where PWTEST_FOREIGN says (under 6 minutes)
+	@scripts/tools nginx lighttpd apache2 node
+	scripts/environment $(PYTHON) $(VENV) --group dev --group foreign
+	$(BIN)/pytest tests/foreign --numprocesses=$(WORKERS) $(ARGS)
 
 soak: $(READY) ## minutes of load and faults, every process ended in turn: make soak MINUTES=10
 	@scripts/tools gcc mount

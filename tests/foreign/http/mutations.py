@@ -11,15 +11,19 @@ REQUESTS = [
         b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n"
         b'{"stream":true}'
     ),
-    (b"POST /x?y=z HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b"5\r\nhello\r\n6;a=b\r\n world\r\n0\r\nX-T: 1\r\n\r\n"),
+    (
+        b"POST /x?y=z HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"5\r\nhello\r\n6;a=b\r\n world\r\n0\r\nX-T: 1\r\n\r\n"
+    ),
     b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
     b"HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
     b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
     b"GET http://a/b?c HTTP/1.1\r\nHost: a\r\n\r\n",
     b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-    (b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
-    b"POST /b HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET /c HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (
+        b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
+        b"POST /b HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET /c HTTP/1.1\r\nHost: a\r\n\r\n"
+    ),
     b"PUT /f HTTP/1.1\r\nHost: a\r\nConnection: X-A, keep-alive\r\nX-A: 1\r\nTE: trailers\r\nContent-Length: 0\r\n\r\n",
 ]
 ANSWERS = [

@@ -96,6 +96,22 @@ def test_a_connection_that_is_not_clean_is_not_kept(
     assert upstream.accept().head().startswith(b"GET /next ")
 
 
+def test_a_limit_that_upstream_keeps_to_is_kept_clear_of(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream
+) -> None:
+    relay = start(upstream_keepalive_s=100)
+    for _ in range(3):
+        _, server = warm(relay, upstream)
+        assert server.is_silent(0.6)
+        server.close()
+        assert eventually(lambda: len(relay.relay.pool) == 0)
+    client, server = warm(relay, upstream)
+    assert server.is_silent(0.55)
+    client.send(post())
+    upstream.accept().head()
+    assert server.end() == "closed"
+
+
 def test_a_kept_connection_that_closes_or_speaks_is_dropped(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
     _, server = warm(relay, upstream)
     server.close()

@@ -241,3 +241,69 @@ def test_a_unix_socket_that_is_not_there_or_too_full(start: Callable[..., Runnin
         for peer in accepted:
             assert peer.head() == get()
             peer.close()
+
+
+def test_an_upload_over_tls_that_waits_for_room_goes_on_when_there_is_some(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
+) -> None:
+    mib = 2**20
+    relay = start(tls_fd=memory, max_body_bytes=8 * mib, max_bodies_bytes=12 * mib)  # room for one of them
+    head = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (8 * mib)
+    first, second = (secured(relay.connect(), pem) for _ in range(2))
+    with closing(first), closing(second):
+        first.send(head + b"x" * (mib + 1))
+        assert eventually(lambda: relay.relay.bodies.large == 8 * mib)
+        second.send(head + b"x" * (mib + 1))
+        assert eventually(lambda: relay.relay.bodies.waiting == 1)
+        for client in (first, second):
+            client.send(b"x" * (7 * mib - 1))
+            server = upstream.accept()
+            server.head()
+            assert server.exactly(8 * mib) == b"x" * (8 * mib)
+            server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            client.until(b"ok")
+    assert eventually(lambda: relay.relay.bodies.held == 0)
+
+
+def test_a_client_over_tls_that_takes_nothing_is_left(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
+) -> None:
+    relay = start(tls_fd=memory, client_write_s=0.3)
+    with closing(secured(relay.connect(receive_buffer=4096), pem)) as client:
+        client.send(post())
+        server = upstream.accept()
+        server.head()
+        server.exactly(15)
+        server.send(STREAM_HEAD)
+        server.send_until_blocked(chunk(event(1) * 50))
+        assert server.end() == "reset"
+        end = relay.tap.end()
+        assert (end.finish, end.reason) == (Finish.CLIENT_CLOSED, "write_timeout")
+
+
+def test_a_request_that_crosses_the_end_of_a_kept_tls_connection_is_sent_again(
+    start: Callable[..., RunningRelay], pem: Path
+) -> None:
+    ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    with closing(ScriptedUpstream.on_tcp(server_context(pem))) as upstream:
+        relay = start(upstream.url, upstream_ca=str(pem))
+        client = relay.connect()
+        client.send(get())
+        kept = upstream.accept()
+        kept.head()
+        kept.send(ok)
+        client.until(b"ok")
+        original = relay.relay.pool.take
+
+        def take() -> object:
+            connection = original()
+            kept.close()  # just when it was found open
+            return connection
+
+        relay.relay.pool.take = take  # type: ignore[method-assign, assignment]
+        client.send(post())
+        again = upstream.accept()
+        again.head()
+        again.send(ok)
+        assert client.until(b"ok") == ok
+        assert relay.relay.retries == 1

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prefillwatch.relay.deadlines import Deadlines
+from prefillwatch.relay.idle_limit import IdleLimit
 from prefillwatch.relay.reactor import Reactor, monotonic_ns
 from prefillwatch.relay.sockets import acknowledge_late, acknowledges_late, unacknowledged
 
@@ -46,6 +47,7 @@ class UpstreamConnection:
         "_pool",
         "expires_ns",
         "fd",
+        "idle_since_ns",
         "is_tls",
         "may_hold_bytes",
         "reactor",
@@ -68,6 +70,7 @@ class UpstreamConnection:
         self.may_hold_bytes = self.is_tls
         self.reused = False
         self.expires_ns = 0
+        self.idle_since_ns = 0
         self._late_since_ns = 0  # 0: reads are acknowledged as the kernel likes
         self._late_lasts = False
         self._on_close = on_close
@@ -123,7 +126,7 @@ class UpstreamConnection:
 
     def _on_idle_event(self, events: int) -> None:
         if events != select.EPOLLOUT and not self.is_quiet() and self._pool is not None:
-            self._pool.drop(self)
+            self._pool.closed_by_upstream(self)
 
 
 def abort_on_close(opened: socket.socket) -> None:
@@ -136,6 +139,7 @@ class Pool:
 
     def __init__(self, reactor: Reactor, keepalive_s: float) -> None:
         self._keepalive_s = keepalive_s
+        self._upstreams = IdleLimit()
         self._idle: dict[UpstreamConnection, None] = {}  # in order of release
         self._limits = Deadlines[UpstreamConnection](reactor, keepalive_s, self.drop)
 
@@ -157,14 +161,23 @@ class Pool:
 
     def release(self, connection: UpstreamConnection, keep_alive: bytes) -> None:
         """Take a connection whose exchange is over. ``keep_alive`` is upstream's Keep-Alive header, if any."""
-        seconds = min(self._keepalive_s, _announced_limit(keep_alive) - _KEEP_ALIVE_MARGIN_S)
+        now = monotonic_ns()
+        announced = _announced_limit(keep_alive) - _KEEP_ALIVE_MARGIN_S
+        seconds = min(self._keepalive_s, announced, self._upstreams.safe_s(now))
         if seconds <= 0 or not connection.is_quiet():
             connection.close()
             return
-        connection.expires_ns = monotonic_ns() + int(seconds * 1e9)
+        connection.idle_since_ns = now
+        connection.expires_ns = now + int(seconds * 1e9)
         connection.wait_in(self)
         self._idle[connection] = None
         self._limits.add(connection)
+
+    def closed_by_upstream(self, connection: UpstreamConnection) -> None:
+        """It was closed, or something came on it, while nobody used it."""
+        now = monotonic_ns()
+        self._upstreams.closed(now - connection.idle_since_ns, now)
+        self.drop(connection)
 
     def drop(self, connection: UpstreamConnection) -> None:
         self._idle.pop(connection, None)

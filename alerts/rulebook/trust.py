@@ -160,6 +160,16 @@ def _measurement_unreliable(n: Names) -> list[Alert]:
             labels={"reason": "tap_dropped"},
         ),
         alert(
+            expr=_repaired(n),
+            description=(
+                f"Of {VALUE_AS_SHARE} of the requests at {label(s.replica_label)} over {n.window} (limit "
+                f"{share(s.threshold('dropped_share'))}) prefillwatch lost the beginning or the end: its observer "
+                f"process stood still for longer than its relays can keep that for it. They were closed or taken in by "
+                f"comparison with what is in flight; how they ended is not known."
+            ),
+            labels={"reason": "lost_records"},
+        ),
+        alert(
             expr=_lagging(n),
             description=(
                 f"{VALUE_AS_SHARE} of the time checks of the relay at {label(s.replica_label)} over {n.window} were "
@@ -187,6 +197,16 @@ def _dropped(n: Names) -> str:
     return promql(f"""
         {dropped}
         / ({dropped} + {packets} > 0)
+        > {number(n.source.threshold("dropped_share"))}
+    """)
+
+
+def _repaired(n: Names) -> str:
+    repaired = f"sum without (relay, repair) (rate({n.metric('tap_repaired_streams_total')}[{n.window}]))"
+    requests = f"sum without (model, endpoint, outcome) (rate({n.metric('requests_total')}[{n.window}]))"
+    return promql(f"""
+        {repaired}
+        / ({repaired} + {requests} > 0)
         > {number(n.source.threshold("dropped_share"))}
     """)
 

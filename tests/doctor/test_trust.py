@@ -60,6 +60,7 @@ def test_a_sidecar_that_sees_everything() -> None:
         ({"refused": {"loop": 2.0}}, "loop", Sort.NOTE),
         ({"refused": {"write_timeout": 2.0}}, "clients_take_nothing", Sort.NOTE),
         ({"health_failures": {"timeout": 3.0}}, "health_late", Sort.NOTE),
+        ({"repaired_streams": 4.0}, "records_lost", Sort.FAULT),
         ({"relays_away": ("1",)}, "relay_away", Sort.FAULT),
         ({"relay_restarts": 2.0, "lost_streams": 7.0}, "relay_ended", Sort.FAULT),
     ],

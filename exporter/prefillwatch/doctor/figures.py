@@ -113,6 +113,7 @@ class Trust:
     relays_away: tuple[str, ...] = ()  # those that do not serve
     relay_restarts: float = 0.0
     lost_streams: float = 0.0
+    repaired_streams: float = 0.0  # requests whose beginning or end was not seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,6 +169,7 @@ def _trust(span: Span) -> Trust:
         ),
         relay_restarts=span.total(table.RELAY_RESTARTS.name) or 0.0,
         lost_streams=span.total(table.RELAY_LOST_STREAMS.name) or 0.0,
+        repaired_streams=span.total(table.TAP_REPAIRED_STREAMS.name) or 0.0,
     )
 
 

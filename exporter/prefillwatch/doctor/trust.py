@@ -159,6 +159,16 @@ def _of_the_relays(trust: Trust) -> Iterator[Finding]:
 
 
 def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
+    if trust.repaired_streams:
+        yield _fault(
+            "records_lost",
+            "The observer stood still for longer than relays can wait for it",
+            f"Of {wording.many(trust.repaired_streams, 'request')} the beginning or the end was not seen; they were "
+            f"closed or taken in by what is in flight.",
+            "find out what stops it; else give it a core of its own",
+            "MeasurementUnreliable",
+            requests=trust.repaired_streams,
+        )
     if trust.tap_dropped > limits.DROPPED_SHARE * trust.tap_packets:
         yield _fault(
             "tap_dropped",

@@ -234,6 +234,12 @@ UPSTREAM_UNREACHABLE = _counter(
     (Label("reason"),),
     "Requests we answered with 502 because upstream could not be reached or closed before answering, by reason.",
 )
+UPSTREAM_TRUNCATED = _counter(
+    "upstream_truncated_total",
+    (Label("reason"),),
+    "Answers that upstream did not bring to their end: its connection was closed or reset, the bytes were no HTTP "
+    "(malformed), or it was silent for longer than is allowed (idle_limit).",
+)
 REFUSED_REQUESTS = _counter(
     "refused_requests_total",
     (Label("reason"),),

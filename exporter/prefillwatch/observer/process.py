@@ -205,6 +205,8 @@ class Observer:
     def _exchange_ended(self, exchange: Exchange, end: End) -> None:
         if end.finish is Finish.UPSTREAM_UNREACHABLE:
             self.registry.counter(table.UPSTREAM_UNREACHABLE).add((end.reason,))
+        elif end.finish is Finish.UPSTREAM_TRUNCATED and end.reason:
+            self.registry.counter(table.UPSTREAM_TRUNCATED).add((end.reason,))
         elif end.finish in _OURS and end.reason:
             self.registry.counter(table.REFUSED_REQUESTS).add((end.reason,))
         self._over.append(exchange.request)

@@ -7,19 +7,7 @@ from typing import Final
 
 import msgspec
 
-#: The fixed word that an END record carries as its reason, by the fault that was found outside a head.
-BODY_TOO_LARGE: Final = "body_too_large"
-REQUEST_TIMEOUT: Final = "request_timeout"
-UPGRADE: Final = "upgrade"
-CONNECT_METHOD: Final = "connect_method"
-HEAD_TOO_LARGE: Final = "head_too_large"
-BODIES_FULL: Final = "bodies_full"
-UPLOAD_TOO_SLOW: Final = "upload_too_slow"
-NO_DESCRIPTORS: Final = "no_descriptors"
-CLIENTS_FULL: Final = "clients_full"
-LOOP: Final = "loop"
-#: Of clients that we left.
-WRITE_TIMEOUT: Final = "write_timeout"
+from prefillwatch.wire.reasons import RelayReason
 
 _PHRASES: Final = {
     400: "Bad Request",
@@ -48,7 +36,7 @@ def http_date(unix_s: float) -> str:
     return f"{_DAYS[when.weekday()]}, {when:%d} {_MONTHS[when.month - 1]} {when:%Y %H:%M:%S} GMT"
 
 
-def error_answer(status: int, message: str, code: str, unix_s: float, *, head_only: bool = False) -> bytes:
+def error_answer(status: int, message: str, code: RelayReason, unix_s: float, *, head_only: bool = False) -> bytes:
     """A whole response, after which the connection closes. ``unix_s`` is the time at which it is given."""
     kind = "invalid_request_error" if status < 500 else "upstream_error" if status in (502, 504) else "server_error"
     error = {"message": message, "type": kind, "param": None, "code": code}

@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from prefillwatch.relay import answers
 from prefillwatch.relay.bodies import Claim, Loss
 from prefillwatch.relay.bodies import State as Room
 from prefillwatch.relay.client_state import NEXT, RESTING, UNREAD, ClientState, ClientStateError
@@ -25,6 +24,7 @@ from prefillwatch.relay.reactor import EDGES, ENDED, monotonic_ns
 from prefillwatch.relay.request_body import BodyTooLargeError, RequestBody, WastefulChunksError
 from prefillwatch.relay.sockets import limit_unacknowledged, unacknowledged
 from prefillwatch.relay.upstream import ByteStream, abort_on_close
+from prefillwatch.wire.reasons import RelayReason
 
 if TYPE_CHECKING:
     from prefillwatch.relay.deadlines import Deadlines
@@ -196,7 +196,9 @@ class ClientConnection:
                 self._grow(len(buffer) - (self._claim.size if self._claim is not None else 0), MAX_REQUEST_HEAD)
                 return
             if not 0 <= end <= MAX_REQUEST_HEAD:
-                raise HeadError(431, answers.HEAD_TOO_LARGE, f"A request head has at most {MAX_REQUEST_HEAD} bytes.")
+                raise HeadError(
+                    431, RelayReason.HEAD_TOO_LARGE, f"A request head has at most {MAX_REQUEST_HEAD} bytes."
+                )
             request = parse_request(bytes(memoryview(buffer)[:end]))
         except HeadError as error:
             self._open_exchange(_unreadable(buffer))
@@ -254,13 +256,13 @@ class ClientConnection:
         try:
             end, payload = body.feed(data)
         except WastefulChunksError:
-            self.refuse(413, answers.BODY_TOO_LARGE, "The request body comes in too many too small chunks.")
+            self.refuse(413, RelayReason.BODY_TOO_LARGE, "The request body comes in too many too small chunks.")
             return
         except BodyTooLargeError:
             self._refuse_size()
             return
         except (FramingError, HeadError):
-            self.refuse(400, "framing", "The chunked body is malformed.")
+            self.refuse(400, RelayReason.FRAMING, "The chunked body is malformed.")
             return
         if payload and not self._grow(len(payload), body.most):
             return
@@ -328,9 +330,11 @@ class ClientConnection:
         if self.exchange is None:
             self._open_exchange(_unreadable(self._buffer))
         if loss is Loss.SLOW:
-            self.refuse(408, answers.UPLOAD_TOO_SLOW, "The request body came too slowly while others waited for room.")
+            self.refuse(
+                408, RelayReason.UPLOAD_TOO_SLOW, "The request body came too slowly while others waited for room."
+            )
         else:
-            self.refuse(503, answers.BODIES_FULL, "There is no room for this request body now; try again later.")
+            self.refuse(503, RelayReason.BODIES_FULL, "There is no room for this request body now; try again later.")
 
     @property
     def _is_empty(self) -> bool:
@@ -344,12 +348,12 @@ class ClientConnection:
                 self.abort()
                 return
             self._open_exchange(_unreadable(self._buffer))
-        self.refuse(408, answers.REQUEST_TIMEOUT, "The request did not arrive in time.")
+        self.refuse(408, RelayReason.REQUEST_TIMEOUT, "The request did not arrive in time.")
 
     # Refusals
     # -----------------------------------------------------------------------------------------------------------------
 
-    def refuse(self, status: int, reason: str, message: str) -> None:
+    def refuse(self, status: int, reason: RelayReason, message: str) -> None:
         """Answer with an error of our own, before upstream saw anything."""
         exchange = self.exchange
         assert exchange is not None
@@ -357,7 +361,7 @@ class ClientConnection:
 
     def _refuse_size(self) -> None:
         limit = self.relay.settings.max_body_bytes
-        self.refuse(413, answers.BODY_TOO_LARGE, f"The request body is larger than {limit} bytes.")
+        self.refuse(413, RelayReason.BODY_TOO_LARGE, f"The request body is larger than {limit} bytes.")
 
     # An answer
     # -----------------------------------------------------------------------------------------------------------------
@@ -463,7 +467,7 @@ class ClientConnection:
         """It holds up its answer for too long: end that, and have upstream stop."""
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
-            exchange.client_gone(answers.WRITE_TIMEOUT)
+            exchange.client_gone(RelayReason.WRITE_TIMEOUT)
         self.give_up()
 
     def give_place(self) -> None:
@@ -473,7 +477,7 @@ class ClientConnection:
         elif self.state in (ClientState.HEAD, ClientState.BODY, ClientState.WAITING):
             if self.exchange is None:
                 self._open_exchange(_unreadable(self._buffer))
-            self.refuse(503, answers.CLIENTS_FULL, "There are too many clients to go on waiting for this request.")
+            self.refuse(503, RelayReason.CLIENTS_FULL, "There are too many clients to go on waiting for this request.")
         self.abort()
 
     def drain(self) -> None:
@@ -579,17 +583,21 @@ _READ: Final[dict[ClientState, Callable[[ClientConnection], None]]] = {
 }
 
 
-_LOOP: Final = (508, answers.LOOP, "This request has passed through here before: upstream leads back to prefillwatch.")
+_LOOP: Final = (
+    508,
+    RelayReason.LOOP,
+    "This request has passed through here before: upstream leads back to prefillwatch.",
+)
 
 
-def _refusal(request: Request) -> tuple[int, str, str] | None:
+def _refusal(request: Request) -> tuple[int, RelayReason, str] | None:
     """Status, reason and message for requests that are never sent on."""
     if request.method == b"CONNECT":
-        return 501, answers.CONNECT_METHOD, "This is no tunnel: CONNECT is not supported."
+        return 501, RelayReason.CONNECT_METHOD, "This is no tunnel: CONNECT is not supported."
     offers = b",".join(header.value for header in request.headers if header.name == b"upgrade")
     wanted = {token.strip(b" \t").lower() for token in offers.split(b",", MAX_OPTIONS)} - {b"", b"h2c"}
     if wanted and (b"upgrade" in request.connection or b"websocket" in wanted):
-        return 501, answers.UPGRADE, "Protocol upgrades, WebSocket among them, are not supported."
+        return 501, RelayReason.UPGRADE, "Protocol upgrades, WebSocket among them, are not supported."
     return None
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from prefillwatch.relay import answers
 from prefillwatch.relay.deadlines import Deadlines
 from prefillwatch.relay.reactor import EDGES, Reactor, monotonic_ns
 from prefillwatch.relay.settings import Upstream
 from prefillwatch.relay.sockets import prepare
 from prefillwatch.relay.upstream import UpstreamConnection
+from prefillwatch.wire.reasons import RelayReason
 
 if TYPE_CHECKING:
     import ssl
@@ -49,9 +49,9 @@ class Dialer:
         self.open = 0
         self.failures = 0
         self.lookup = Lookup(reactor, upstream)
-        self.limits = Deadlines[Dial](reactor, timeout_s, lambda dial: dial.fail("timeout"))
+        self.limits = Deadlines[Dial](reactor, timeout_s, lambda dial: dial.fail(RelayReason.TIMEOUT))
 
-    def dial(self, on_open: Callable[[UpstreamConnection], None], on_failure: Callable[[str], None]) -> Dial:
+    def dial(self, on_open: Callable[[UpstreamConnection], None], on_failure: Callable[[RelayReason], None]) -> Dial:
         """Begin to connect; one of the callbacks is called later, unless the dial is cancelled."""
         return Dial(self, on_open, on_failure)
 
@@ -65,7 +65,7 @@ class Dial:
     __slots__ = ("_addresses", "_dialer", "_early", "_on_failure", "_on_open", "_reactor", "_socket", "_tls")
 
     def __init__(
-        self, dialer: Dialer, on_open: Callable[[UpstreamConnection], None], on_failure: Callable[[str], None]
+        self, dialer: Dialer, on_open: Callable[[UpstreamConnection], None], on_failure: Callable[[RelayReason], None]
     ) -> None:
         self._dialer = dialer
         self._reactor = dialer.reactor
@@ -84,10 +84,10 @@ class Dial:
         self._over()
         self._drop_socket()
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: RelayReason) -> None:
         if self._on_open is None:
             return
-        self._dialer.failures += reason != answers.NO_DESCRIPTORS  # which is not upstream's fault
+        self._dialer.failures += reason is not RelayReason.NO_DESCRIPTORS  # which is not upstream's fault
         on_failure = self._on_failure
         self.cancel()
         self._reactor.guarded(partial(on_failure, reason))
@@ -111,7 +111,7 @@ class Dial:
             return
         self._drop_socket()
         if not self._addresses:
-            self.fail("connect")
+            self.fail(RelayReason.CONNECT)
             return
         family, address = self._addresses.pop(0)
         try:
@@ -120,7 +120,7 @@ class Dial:
             code = opened.connect_ex(address)  # type: ignore[arg-type]
         except OSError as error:
             if error.errno in _NO_DESCRIPTOR:
-                self.fail(answers.NO_DESCRIPTORS)
+                self.fail(RelayReason.NO_DESCRIPTORS)
             else:  # a path that is too long
                 self._try_next()
             return
@@ -165,7 +165,7 @@ class Dial:
             if self._tls.handshake():
                 self._succeed()
         except OSError:
-            self.fail("tls")
+            self.fail(RelayReason.TLS)
 
     def _succeed(self) -> None:
         opened, on_open = self._socket, self._on_open
@@ -222,5 +222,5 @@ def _look_up(upstream: Upstream) -> list[Address]:
     return [(family, address) for family, _, _, _, address in answers]
 
 
-def _nobody(reason: str) -> None:
+def _nobody(reason: RelayReason) -> None:
     """Stands in for a callback that must not be called any more."""

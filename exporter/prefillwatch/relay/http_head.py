@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from prefillwatch.wire.reasons import RelayReason
+
 MAX_REQUEST_HEAD: Final = 64 * 1024
 MAX_RESPONSE_HEAD: Final = 256 * 1024
 #: Reading a head must not hold up the streams; a head of many thousand tiny lines, or options of Connection, would.
@@ -39,9 +41,9 @@ _NO_BODY: Final = frozenset((204, 304))
 
 
 class HeadError(ValueError):
-    """A head that is refused. ``status`` is the answer a client gets for it, ``reason`` one fixed word."""
+    """A head that is refused. ``status`` is the answer a client gets for it, ``reason`` why."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: RelayReason, message: str) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
@@ -97,7 +99,7 @@ def end_of_head(buffer: bytearray, searched: int) -> int:
     """
     end = buffer.find(b"\r\n\r\n", max(0, searched - 3))
     if _has_bare_line_end(buffer, searched, end):
-        raise HeadError(400, "line_end", "Lines of a head end with CR LF.")
+        raise HeadError(400, RelayReason.LINE_END, "Lines of a head end with CR LF.")
     return end + 4 if end >= 0 else -1
 
 
@@ -114,13 +116,13 @@ def parse_request(head: bytes) -> Request:
     first, headers = _split(head.removeprefix(b"\r\n"), 431)  # RFC 9112 asks to forgive an empty line before it
     match = _REQUEST_LINE.fullmatch(first)
     if match is None:
-        raise HeadError(400, "request_line", "The request line is not one of HTTP/1.1.")
+        raise HeadError(400, RelayReason.REQUEST_LINE, "The request line is not one of HTTP/1.1.")
     method, target, major, minor = match.groups()
     if major != b"1" or minor not in b"01":
-        raise HeadError(505, "version", "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
+        raise HeadError(505, RelayReason.VERSION, "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
     target, authority = _read_target(method, target)
     if _HIDDEN_CONTROL.search(target.partition(b"?")[0]):
-        raise HeadError(400, "target", "The request target hides a control byte.")
+        raise HeadError(400, RelayReason.TARGET, "The request target hides a control byte.")
     request = Request(method=method, target=target, authority=authority, minor=int(minor), headers=headers)
     _read_request_headers(request)
     return request
@@ -131,7 +133,7 @@ def parse_response(head: bytes) -> Response:
     first, headers = _split(head, 502)
     match = _STATUS_LINE.fullmatch(first)
     if match is None:
-        raise HeadError(502, "status_line", "Upstream's status line is not one of HTTP/1.1.")
+        raise HeadError(502, RelayReason.STATUS_LINE, "Upstream's status line is not one of HTTP/1.1.")
     response = Response(status=int(match[2]), minor=int(match[1]), phrase=match[3] or b"", headers=headers)
     _read_framing(response, 502)
     response.doubtful = (
@@ -153,14 +155,14 @@ def parse_trailer(line: bytes, *, refuse_framing: bool = True) -> Header | None:
     if header.name not in _FRAMING_FIELDS:
         return header
     if refuse_framing:
-        raise HeadError(400, "trailer", "A trailer must not carry framing fields.")
+        raise HeadError(400, RelayReason.TRAILER, "A trailer must not carry framing fields.")
     return None
 
 
 def _split(head: bytes, too_many: int) -> tuple[bytes, list[Header]]:
     first, *lines = head[:-4].split(b"\r\n")
     if len(lines) > MAX_HEADERS:
-        raise HeadError(too_many, "head_too_large", f"A head has at most {MAX_HEADERS} header lines.")
+        raise HeadError(too_many, RelayReason.HEAD_TOO_LARGE, f"A head has at most {MAX_HEADERS} header lines.")
     status = 502 if too_many == 502 else 400
     return first, [_parse_line(line, status) for line in lines]
 
@@ -168,7 +170,7 @@ def _split(head: bytes, too_many: int) -> tuple[bytes, list[Header]]:
 def _parse_line(line: bytes, status: int) -> Header:
     match = _HEADER.fullmatch(line)
     if match is None:
-        raise HeadError(status, "header_line", "A header line is malformed.")
+        raise HeadError(status, RelayReason.HEADER_LINE, "A header line is malformed.")
     return Header(line, match[1].lower(), match[2].strip(b" \t"))
 
 
@@ -178,7 +180,7 @@ def _read_target(method: bytes, target: bytes) -> tuple[bytes, bytes]:
         return target, b""
     match = _ABSOLUTE.fullmatch(target)
     if match is None or not _AUTHORITY.fullmatch(match[2]):
-        raise HeadError(400, "target", "The request target is neither a path nor a URL of HTTP.")
+        raise HeadError(400, RelayReason.TARGET, "The request target is neither a path nor a URL of HTTP.")
     rest = match[3] or (b"*" if method == b"OPTIONS" else b"/")
     return b"/" + rest if rest.startswith(b"?") else rest, _without_default_port(match[2], match[1])
 
@@ -190,11 +192,11 @@ def _without_default_port(authority: bytes, scheme: bytes) -> bytes:
 def _check_host(request: Request) -> None:
     hosts = [header.value for header in request.headers if header.name == b"host"]
     if len(hosts) > 1 or (not hosts and request.minor == 1):
-        raise HeadError(400, "host", "A request has exactly one Host header.")
+        raise HeadError(400, RelayReason.HOST, "A request has exactly one Host header.")
     if hosts and not _AUTHORITY.fullmatch(hosts[0]):
-        raise HeadError(400, "host", "The Host header is no host name.")
+        raise HeadError(400, RelayReason.HOST, "The Host header is no host name.")
     if hosts and request.authority and not _is_same_host(hosts[0], request.authority):
-        raise HeadError(400, "host", "The Host header contradicts the request target.")
+        raise HeadError(400, RelayReason.HOST, "The Host header contradicts the request target.")
 
 
 def _is_same_host(host: bytes, authority: bytes) -> bool:
@@ -204,18 +206,18 @@ def _is_same_host(host: bytes, authority: bytes) -> bool:
 def _read_request_headers(request: Request) -> None:
     _read_framing(request, 400)
     if request.chunked and request.content_length >= 0:
-        raise HeadError(400, "framing", "Content-Length and Transfer-Encoding contradict each other.")
+        raise HeadError(400, RelayReason.FRAMING, "Content-Length and Transfer-Encoding contradict each other.")
     if request.chunked and request.minor == 0:
-        raise HeadError(400, "framing", "HTTP/1.0 has no Transfer-Encoding.")
+        raise HeadError(400, RelayReason.FRAMING, "HTTP/1.0 has no Transfer-Encoding.")
     for line, name, value in request.headers:
         if name == b"content-length" and not _is_plain_length(line, value):
-            raise HeadError(400, "framing", "Content-Length is not written plainly.")
+            raise HeadError(400, RelayReason.FRAMING, "Content-Length is not written plainly.")
         if name in _MISTAKABLE:
-            raise HeadError(400, "framing", "A header can be mistaken for one of the framing.")
+            raise HeadError(400, RelayReason.FRAMING, "A header can be mistaken for one of the framing.")
     _check_host(request)
     expected = {header.value.lower() for header in request.headers if header.name == b"expect"} - {b""}
     if expected - {b"100-continue"}:
-        raise HeadError(417, "expect", "Only 100-continue can be expected.")
+        raise HeadError(417, RelayReason.EXPECT, "Only 100-continue can be expected.")
     request.expect_continue = bool(expected) and request.minor == 1
 
 
@@ -230,16 +232,18 @@ def _read_framing(message: Message, status: int) -> None:
     for _, name, value in message.headers:
         if name == b"content-length":
             if message.content_length >= 0 or not _LENGTH.fullmatch(value):
-                raise HeadError(status, "framing", "Content-Length is given twice or is no plain number.")
+                raise HeadError(status, RelayReason.FRAMING, "Content-Length is given twice or is no plain number.")
             message.content_length = int(value)
         elif name == b"transfer-encoding":
             if message.chunked or value.lower() != b"chunked":
-                raise HeadError(status, "framing", "The only Transfer-Encoding understood is a single 'chunked'.")
+                raise HeadError(
+                    status, RelayReason.FRAMING, "The only Transfer-Encoding understood is a single 'chunked'."
+                )
             message.chunked = True
         elif name == b"connection":
             named = value.split(b",", MAX_OPTIONS)
             if len(options) + len(named) > MAX_OPTIONS:
-                raise HeadError(status, "header_line", f"Connection has at most {MAX_OPTIONS} options.")
+                raise HeadError(status, RelayReason.HEADER_LINE, f"Connection has at most {MAX_OPTIONS} options.")
             options.update(option.strip(b" \t").lower() for option in named)
     message.connection = frozenset(options)
     message.keep_alive = b"close" not in options and (message.minor == 1 or b"keep-alive" in options)

@@ -23,6 +23,7 @@ from prefillwatch.relay.settings import RelaySettings
 from prefillwatch.relay.tap_writer import TapWriter
 from prefillwatch.relay.unsent import Unsent
 from prefillwatch.relay.upstream import Pool
+from prefillwatch.wire.reasons import RelayReason
 
 
 class Client(Protocol):
@@ -71,7 +72,7 @@ class Exchange(Protocol):
     def begin(self, body: RequestBody, now: int, claim: Claim | None) -> None:
         """The request is complete; ``claim`` is its body's, where it has one, to be released when that is let go."""
 
-    def reject(self, status: int, reason: str, message: str) -> None:
+    def reject(self, status: int, reason: RelayReason, message: str) -> None:
         """Answer without upstream."""
 
     def client_unblocked(self) -> None:
@@ -80,7 +81,7 @@ class Exchange(Protocol):
     def client_ended(self) -> None:
         """The client sends nothing more."""
 
-    def client_gone(self, reason: str = "") -> None:
+    def client_gone(self, reason: RelayReason | None = None) -> None:
         """The client has left, or was left for a reason."""
 
     def crash(self) -> None:

@@ -111,7 +111,7 @@ class ResponseHead(msgspec.Struct, frozen=True, array_like=True):
 class End(msgspec.Struct, frozen=True, array_like=True):
     finish: Finish
     status: int = 0  # the status the client got; 0: none
-    reason: str = ""  # a short fixed word, e.g. "connect", "reset", "body_too_large"
+    reason: str = ""  # a RelayReason; empty for an answer that is complete, and for a client that just left
 
 
 class RelayStats(msgspec.Struct, frozen=True, array_like=True):

@@ -40,6 +40,7 @@ from prefillwatch.relay.http_head import (
 from prefillwatch.relay.repeating import Repeat, repeat_of
 from prefillwatch.relay.told import told_request, told_response
 from prefillwatch.wire.in_flight import BLOCKED, Stage
+from prefillwatch.wire.reasons import RelayReason
 from prefillwatch.wire.routes import GENERATING, endpoint_of
 from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead
 
@@ -135,7 +136,7 @@ class ExchangeCore:
             Connect(fresh=self._repeat is Repeat.NEVER, inject=self._policy.inject_usage and self._observed),
         ]
 
-    def refuse(self, status: int, reason: str, message: str, now: int) -> Commands:
+    def refuse(self, status: int, reason: RelayReason, message: str, now: int) -> Commands:
         """Answer the request without upstream."""
         self._fire(Event.REFUSED)
         return self._error_answer(Finish.REJECTED, status, reason, message, now)
@@ -152,10 +153,10 @@ class ExchangeCore:
             self._addition = Addition.NOTHING
         return []
 
-    def unreachable(self, reason: str, now: int) -> Commands:
+    def unreachable(self, reason: RelayReason, now: int) -> Commands:
         """There is no connection to be had."""
         self._fire(Event.UNREACHABLE)
-        if reason == answers.NO_DESCRIPTORS:  # upstream has no part in it
+        if reason is RelayReason.NO_DESCRIPTORS:  # upstream has no part in it
             return self._error_answer(Finish.REJECTED, 503, reason, _NO_DESCRIPTORS, now)
         message = _UNREACHABLE.get(reason, _NO_ANSWER)
         return self._error_answer(Finish.UPSTREAM_UNREACHABLE, 502, reason, message, now)
@@ -187,7 +188,7 @@ class ExchangeCore:
                 self._pass_on(self.answer, self.answer.feed(data), now, out)
         except (HeadError, FramingError) as error:
             self._fire(Event.MALFORMED)
-            out += self._fail(502, "malformed", f"Upstream's answer is not HTTP/1.1: {error}", now)
+            out += self._fail(502, RelayReason.MALFORMED, f"Upstream's answer is not HTTP/1.1: {error}", now)
         return out
 
     def _take_heads(self, data: bytes, now: int, out: Commands, may_resend: bool) -> None:
@@ -212,11 +213,11 @@ class ExchangeCore:
         self._has_heads = False
         self._head_searched = len(head)
         if len(head) > MAX_RESPONSE_HEAD:
-            raise HeadError(502, answers.HEAD_TOO_LARGE, "Upstream's response head is too large.")
+            raise HeadError(502, RelayReason.HEAD_TOO_LARGE, "Upstream's response head is too large.")
 
     def _pass_interim(self, response: Response, out: Commands) -> None:
         if response.status == 101:
-            raise HeadError(502, "upgrade", "Upstream switched protocols without being asked.")
+            raise HeadError(502, RelayReason.UPGRADE, "Upstream switched protocols without being asked.")
         if response.status != 100 and self.request.minor == 1:  # we have answered Expect ourselves
             out.append(ToClient(interim_head(response)))
 
@@ -275,7 +276,7 @@ class ExchangeCore:
         if self.state is State.DONE:
             assert self.answer is not None
             farewell = Farewell.NEXT if self.answer.client_keeps else Farewell.CLOSE
-            out += self._over(Finish.COMPLETE, "", farewell, now)
+            out += self._over(Finish.COMPLETE, None, farewell, now)
         return out
 
     # Ends
@@ -295,13 +296,13 @@ class ExchangeCore:
             return [ToClient(outgoing), Leave()] if outgoing else [Leave()]
         self._fire(Event.UPSTREAM_GONE)
         if answer is None:
-            return self._error_answer(Finish.UPSTREAM_UNREACHABLE, 502, "reset", _NO_ANSWER, now)
-        return self._break_off(Finish.UPSTREAM_TRUNCATED, "closed" if clean else "reset", now)
+            return self._error_answer(Finish.UPSTREAM_UNREACHABLE, 502, RelayReason.RESET, _NO_ANSWER, now)
+        return self._break_off(Finish.UPSTREAM_TRUNCATED, RelayReason.CLOSED if clean else RelayReason.RESET, now)
 
     def silent(self, now: int) -> Commands:
         """Upstream's turn has brought nothing for longer than is allowed."""
         self._fire(Event.SILENT)
-        return self._fail(504, "idle_limit", "Upstream was silent for too long.", now)
+        return self._fail(504, RelayReason.IDLE_LIMIT, "Upstream was silent for too long.", now)
 
     def client_ended(self, now: int) -> Commands:
         """The client sends nothing more. Most that do so have left; some wait for their answer.
@@ -319,7 +320,7 @@ class ExchangeCore:
             return []
         return [ToClient(_ARE_YOU_THERE)]
 
-    def client_gone(self, now: int, reason: str = "") -> Commands:
+    def client_gone(self, now: int, reason: RelayReason | None = None) -> Commands:
         """The client has left, or was left for a reason."""
         self._fire(Event.CLIENT_GONE)
         return self._over(Finish.CLIENT_CLOSED, reason, Farewell.GONE, now)
@@ -327,34 +328,34 @@ class ExchangeCore:
     def cut(self, now: int) -> Commands:
         """The time for draining is over."""
         self._fire(Event.CUT)
-        return self._break_off(Finish.CUT, "drain", now)
+        return self._break_off(Finish.CUT, RelayReason.DRAIN, now)
 
     def failed(self, now: int) -> Commands:
         """A fault of ours: this exchange cannot go on."""
         self._fire(Event.FAILED)
-        return self._break_off(Finish.CUT, "internal", now)
+        return self._break_off(Finish.CUT, RelayReason.INTERNAL, now)
 
-    def _fail(self, status: int, reason: str, message: str, now: int) -> Commands:
+    def _fail(self, status: int, reason: RelayReason, message: str, now: int) -> Commands:
         """It is upstream's fault: say so while the client can still be told."""
         if self.answer is None:
             return self._error_answer(Finish.UPSTREAM_UNREACHABLE, status, reason, message, now)
         return self._break_off(Finish.UPSTREAM_TRUNCATED, reason, now)
 
-    def _error_answer(self, finish: Finish, status: int, reason: str, message: str, now: int) -> Commands:
+    def _error_answer(self, finish: Finish, status: int, reason: RelayReason, message: str, now: int) -> Commands:
         head_only = self.request.method == b"HEAD"
         words = answers.error_answer(status, message, reason, self._policy.wall_clock(), head_only=head_only)
         return [Tell(now, Kind.END, End(finish, status, reason)), Over(Farewell.CLOSE, words)]
 
-    def _break_off(self, finish: Finish, reason: str, now: int) -> Commands:
+    def _break_off(self, finish: Finish, reason: RelayReason, now: int) -> Commands:
         """End an answer so that nobody can take it for complete."""
         looks_whole = self.answer is None or self.answer.client_until_close
         return self._over(finish, reason, Farewell.RESET if looks_whole else Farewell.BREAK_OFF, now)
 
-    def _over(self, finish: Finish, reason: str, farewell: Farewell, now: int) -> Commands:
+    def _over(self, finish: Finish, reason: RelayReason | None, farewell: Farewell, now: int) -> Commands:
         status = self._told_response.status if self._told_response is not None else 0
         size = self.answer.take_unshown() if self.answer is not None else 0
         out: Commands = [_tell_skipped(now, size)] if size else []
-        return [*out, Tell(now, Kind.END, End(finish, status, reason)), Over(farewell)]
+        return [*out, Tell(now, Kind.END, End(finish, status, reason or "")), Over(farewell)]
 
     # For the tap
     # -----------------------------------------------------------------------------------------------------------------
@@ -402,7 +403,7 @@ def _tell_skipped(now: int, size: int) -> Tell:
 _NO_ANSWER: Final = "The upstream server closed the connection before it answered."
 _NO_DESCRIPTORS: Final = "prefillwatch has no descriptor left for a connection to upstream; try again later."
 _UNREACHABLE: Final = {
-    "connect": "The upstream server cannot be reached.",
-    "timeout": "The upstream server did not accept a connection in time.",
-    "tls": "The upstream server's certificate or TLS handshake was not acceptable.",
+    RelayReason.CONNECT: "The upstream server cannot be reached.",
+    RelayReason.TIMEOUT: "The upstream server did not accept a connection in time.",
+    RelayReason.TLS: "The upstream server's certificate or TLS handshake was not acceptable.",
 }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from prefillwatch.relay.ports import Client, ExchangeServices
     from prefillwatch.relay.request_body import RequestBody
     from prefillwatch.relay.upstream import UpstreamConnection
+    from prefillwatch.wire.reasons import RelayReason
 
 #: A token's read; longer ones take the general way.
 _TOKEN_READ: Final = 16 * 1024
@@ -79,7 +80,7 @@ class Exchange:
         self._sending = Sending(self.core.request, kept, relay.authority, keep_host=relay.keep_host, hop=hop)
         self._run(self.core.complete(body.size, now))
 
-    def reject(self, status: int, reason: str, message: str) -> None:
+    def reject(self, status: int, reason: RelayReason, message: str) -> None:
         """Answer without upstream."""
         self._run(self.core.refuse(status, reason, message, monotonic_ns()))
 
@@ -96,7 +97,7 @@ class Exchange:
         """The client sends nothing more: it has left, or waits for its answer."""
         self._run(self.core.client_ended(monotonic_ns()))
 
-    def client_gone(self, reason: str = "") -> None:
+    def client_gone(self, reason: RelayReason | None = None) -> None:
         """The client has left, or was left for a reason."""
         self._run(self.core.client_gone(monotonic_ns(), reason))
 
@@ -164,7 +165,7 @@ class Exchange:
             self.relay.reactor.soon_back(self._read_on)
         self._pump()
 
-    def _unreachable(self, reason: str) -> None:
+    def _unreachable(self, reason: RelayReason) -> None:
         self._dial = None
         self._run(self.core.unreachable(reason, monotonic_ns()))
 

@@ -200,6 +200,19 @@ def test_nobody_outlives_a_killed_supervisor(supervise: Callable[..., Supervised
     eventually(lambda: not any(is_alive(pid) for pid in pids))
 
 
+def test_what_the_command_started_does_not_outlive_a_killed_supervisor(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    script = f"sleep 3600 & echo $! > {tmp_path}/left; dirname $PREFILLWATCH_SOCKET > {tmp_path}/folder; wait"
+    supervised = supervise(command=("sh", "-c", script))
+    eventually(lambda: (tmp_path / "folder").exists() and bool((tmp_path / "folder").read_text()))
+    left, folder = int((tmp_path / "left").read_text()), Path((tmp_path / "folder").read_text().strip())
+    assert is_alive(left)
+    assert folder.is_dir()
+    supervised.end(signal.SIGKILL)
+    eventually(lambda: not is_alive(left) and not folder.exists())
+
+
 def test_relays_that_fail_from_the_beginning_end_it(supervise: Callable[..., Supervised]) -> None:
     supervised = supervise("failing,3")
     code, _, stderr = supervised.outcome()

@@ -41,7 +41,8 @@ from prefillwatch.supervision.listening import bind_listeners, close_all, port_o
 from prefillwatch.supervision.notify import SystemdNotify
 from prefillwatch.supervision.relay_line import RelayLine
 from prefillwatch.supervision.relay_watch import RelayState, RelayWatch
-from prefillwatch.supervision.upstream_health import UpstreamHealth
+from prefillwatch.supervision.undertaker import Undertaker
+from prefillwatch.supervision.upstream_health import Check, Outcome, UpstreamHealth
 from prefillwatch.supervision.wellbeing import readiness, unwell
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,8 @@ class Supervisor:
         self._signalled_at = 0.0
         self._control: ControlChannel | None = None
         self._command: Child | None = None
+        self._undertaker: Undertaker | None = None
+        self._is_our_server = False
 
     async def run(self, started: Callable[[], None] = lambda: None) -> int:
         """Run until a signal or the end of the command says to stop. ``started`` is called when the command, if there
@@ -131,13 +134,17 @@ class Supervisor:
         command = self._launch.command
         if command is None:
             return None
+        self._undertaker = Undertaker()
+        self._undertaker.of_folder(self._engine_socket.folder)
         try:
             env = {**os.environ, **self._engine_socket.environment(), **self._launch.command_environment()}
-            return self._children.start(command.argv, death_signal=signal.SIGTERM, env=env)
+            child = self._children.start(command.argv, death_signal=signal.SIGTERM, env=env)
         except OSError as error:
             found = not isinstance(error, FileNotFoundError)
             question = "is it a program that you may run?" if found else "is it installed, and in PATH?"
             raise CommandError(f"cannot start {command.argv[0]!r}: {error.strerror}; {question}", found) from None
+        self._undertaker.of_group(child.pid)
+        return child
 
     def _starter(self, index: int) -> Callable[[], Child]:
         def start() -> Child:
@@ -249,10 +256,23 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
-            self._upstream.checked(await self._check.ask())
+            self._upstream.checked(self._unless_of_a_stranger(await self._check.ask()))
             self._tell()
             due = max(due + interval_s, loop.time())
             await asyncio.sleep(due - loop.time())
+
+    def _unless_of_a_stranger(self, check: Check) -> Check:
+        """Prompts and keys are for the server that we started, and for nobody who was there first."""
+        held = self._launch.held
+        if held is None or check.outcome is not Outcome.ANSWERED or self._is_our_server:
+            return check
+        stranger = held.stranger()
+        self._is_our_server = stranger is None
+        if stranger is None:
+            return check
+        detail = f"port {held.port}, which the command was told to take, belongs to another user ({stranger})"
+        log.error("%s; end that process, and start again", detail)
+        return Check(Outcome.REFUSED, check.seconds, detail)
 
     # What is answered at the door
     # -----------------------------------------------------------------------------------------------------------------
@@ -467,5 +487,9 @@ class Supervisor:
         for line in self._lines:
             line.close()
         self._engine_socket.close()
+        if self._launch.held is not None:
+            self._launch.held.close()
+        if self._undertaker is not None:
+            self._undertaker.dismiss()
         self._systemd.close()
         self._certificates.close()

@@ -16,6 +16,7 @@ from prefillwatch.config import Settings
 from prefillwatch.errors import ConfigError
 from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.supervision.certificates import check_authority
+from prefillwatch.supervision.held_port import HeldPort
 from prefillwatch.supervision.launch import Launch
 from prefillwatch.supervision.listening import reachable_here
 from prefillwatch.supervision.own_address import refuse_own_address
@@ -42,22 +43,24 @@ def serve(settings: Settings) -> None:
 def run(settings: Settings, command: tuple[str, ...]) -> None:
     """Start a server and stand in front of it: prefillwatch run -- vllm serve MODEL
 
-    The server gets a free loopback port by --host and --port, unless the command has its own --port. For a command that
-    takes its port in another way, write {port} where it belongs. Output, signals and the exit code pass through.
+    The server gets a free loopback port by --host and --port, unless the command has its own --port or --uds. For a
+    command that takes its port in another way, write {port} where it belongs. Output, signals and the exit code pass
+    through.
     """
     sys.exit(supervise(launch_of(settings, command)))
 
 
 def launch_of(settings: Settings, command: tuple[str, ...]) -> Launch:
     """In front of the server that this command starts."""
-    prepared = prepare(command, settings.upstream, free_port)
+    held = HeldPort()
+    prepared = prepare(command, settings.upstream, free_port, held.take)
     try:
         settings.refuse_own_address(prepared.upstream)
     except ValueError as error:
         raise ConfigError(f"the command's server has no address of its own: {error}") from None
     if prepared.api_key is None:
         prepared = replace(prepared, api_key=os.environ.get("VLLM_API_KEY"))  # which vLLM takes its key from too
-    return Launch(settings, prepared.upstream, prepared)
+    return Launch(settings, prepared.upstream, prepared, held=held)
 
 
 def supervise(launch: Launch) -> int:

@@ -18,7 +18,7 @@ class EngineSocket:
     def __init__(self, given: Path | None, *, private: bool) -> None:
         """``private``: where no path was given, make one in a folder that only we and what we start can enter."""
         self.path = str(given or "")
-        self._folder = ""
+        self.folder = ""  # ours alone, gone after `close`
         if given is None and private:
             self._make_folder()
 
@@ -27,13 +27,13 @@ class EngineSocket:
         return {SOCKET_ENV: self.path} if self.path else {}
 
     def close(self) -> None:
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _make_folder(self) -> None:
         try:
-            self._folder = tempfile.mkdtemp(prefix="prefillwatch-")
+            self.folder = tempfile.mkdtemp(prefix="prefillwatch-")
         except OSError as error:  # all is seen from the tokens alone, too
             log.info("no folder for the socket of the vLLM plugin: %s", error.strerror)
         else:
-            self.path = str(Path(self._folder, "engine.sock"))
+            self.path = str(Path(self.folder, "engine.sock"))

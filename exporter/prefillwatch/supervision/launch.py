@@ -16,6 +16,7 @@ from prefillwatch.config import Settings
 from prefillwatch.observer_settings import FlightSettings, ObserverSettings, RecordSettings, encode
 from prefillwatch.own_process import python_module
 from prefillwatch.relay.settings import RelaySettings
+from prefillwatch.supervision.held_port import HeldPort
 from prefillwatch.supervision.upstream_command import UpstreamCommand
 
 _RELAY: Final = python_module("prefillwatch.relay")
@@ -33,11 +34,13 @@ def _new_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The plan of one life of prefillwatch. ``command`` is the server that ``run`` starts, ``name`` is ours in Via."""
+    """The plan of one life of prefillwatch. ``command`` is the server that ``run`` starts, ``held`` its port where we
+    have chosen it, ``name`` is ours in Via."""
 
     settings: Settings
     upstream: str
     command: UpstreamCommand | None = None
+    held: HeldPort | None = None
     record: RecordSettings | None = None
     relay_argv: Sequence[str] = _RELAY
     observer_argv: Sequence[str] = _OBSERVER

@@ -33,12 +33,18 @@ class UpstreamCommand:
         return " ".join(word for word in words if not word.startswith("-"))
 
 
-def prepare(argv: Sequence[str], upstream: str | None, free_port: Callable[[], int]) -> UpstreamCommand:
+def prepare(
+    argv: Sequence[str],
+    upstream: str | None,
+    free_port: Callable[[], int],
+    held_port: Callable[[], int] | None = None,
+) -> UpstreamCommand:
     """Decide on the address of the command's server and put it into the command where it is missing.
 
     In this order: ``{port}`` anywhere in the command becomes a free port; an ``upstream`` that the user gave is
     believed; the command's own --port, --host and --uds are used; a command known to take --host and --port gets a
-    free loopback port. Raises ConfigError for a command that cannot be told.
+    free loopback port, by ``held_port`` where given: it may be in use already, by us and without a listener. Raises
+    ConfigError for a command that cannot be told.
     """
     if any(PORT_PLACEHOLDER in word for word in argv):
         port = free_port()
@@ -53,7 +59,7 @@ def prepare(argv: Sequence[str], upstream: str | None, free_port: Callable[[], i
         return UpstreamCommand(tuple(argv), f"http://{listen}", key)
     if (port_text := _option(argv, "--port")) is not None:
         return UpstreamCommand(tuple(argv), _url(argv, _own_host(argv), _port_number(port_text)), key)
-    words = _with_free_port(argv, free_port())
+    words = _with_free_port(argv, held_port or free_port)
     return UpstreamCommand(words, _address_given_to(words), key)
 
 
@@ -65,16 +71,16 @@ def free_port() -> int:
         return port
 
 
-def _with_free_port(argv: Sequence[str], port: int) -> tuple[str, ...]:
+def _with_free_port(argv: Sequence[str], free_port: Callable[[], int]) -> tuple[str, ...]:
     if _is_simulator(argv):
-        return (*argv, "--listen", f"{_LOOPBACK}:{port}")
+        return (*argv, "--listen", f"{_LOOPBACK}:{free_port()}")
     if not _takes_port(argv):
         raise ConfigError(
             f"it is not known how to tell {PurePath(argv[0]).name!r} its port; write {PORT_PLACEHOLDER} where the port "
             f"belongs in the command, or give the address it will have with --upstream"
         )
     host = () if _option(argv, "--host") is not None else ("--host", _LOOPBACK)
-    return (*argv, *host, "--port", str(port))
+    return (*argv, *host, "--port", str(free_port()))
 
 
 def _address_given_to(argv: Sequence[str]) -> str:

@@ -31,6 +31,9 @@ def after(*updates: tuple[float | None, float | None]) -> CarriedCounter:
         ("is not told for a while", [(7, 100), (None, 100), (8, 100)], 8, 0),
         ("restarts while not told", [(7, 100), (None, 200), (3, 200)], 10, 1),
         ("start time is not always told", [(7, 100), (8, None), (9, 100)], 9, 0),
+        ("the clock was set back", [(5, 1000), (6, 1000), *[(2, 900)] * 40, (3, 900)], 9, 1),
+        ("not yet", [(5, 1000), (6, 1000), *[(2, 900)] * 20], 6, 0),
+        ("another process is asked for a while", [(5, 1000), *[(2, 900)] * 20, (6, 1000), *[(2, 900)] * 20], 6, 0),
         ("two processes answer in turn", [(7, 100), (3, 200), (7, 100), (4, 200), (8, 100), (5, 200)], 12, 1),
     ],
 )

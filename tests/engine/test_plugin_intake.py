@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import warnings
 from collections.abc import Sequence
+
+import pytest
 
 from prefillwatch.engine.plugin.intake import Intake
 
@@ -65,3 +69,49 @@ def test_no_thread_before_the_first_step() -> None:
     before = threading.active_count()
     Intake(lambda _: None)
     assert threading.active_count() == before
+
+
+def test_without_a_thread_nothing_is_kept_and_the_next_item_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    last = threading.Event()
+
+    def work(items: Sequence[int]) -> None:
+        seen.extend(items)
+        last.set()
+
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    intake: Intake[int] = Intake(work)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        for number in range(10_000):
+            intake.put(number)
+        assert (intake.dropped, len(intake._items)) == (10_000, 0)
+    intake.put(7)
+    assert last.wait(10)
+    assert seen == [7]
+
+
+def test_a_fork_after_the_first_item_has_a_thread_of_its_own() -> None:
+    read, write = os.pipe()
+    first = threading.Event()
+
+    def work(items: Sequence[bytes]) -> None:
+        os.write(write, b"".join(items))
+        first.set()
+
+    intake: Intake[bytes] = Intake(work)
+    intake.put(b"a")
+    assert first.wait(10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # vLLM does it nevertheless
+        child = os.fork()
+    if not child:
+        first.clear()
+        intake.put(b"b")
+        os._exit(0 if first.wait(10) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert os.read(read, 10) == b"ab"
+    os.close(read)
+    os.close(write)

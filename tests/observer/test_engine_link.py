@@ -151,3 +151,68 @@ def test_too_many_are_turned_away(path: Path) -> None:
                 plugin.close()
 
     asyncio.run(scene())
+
+
+def test_figures_that_cannot_be_are_counted_and_nothing_else_happens(path: Path) -> None:
+    async def scene() -> None:
+        async with listening(path) as told:
+            plugin = connect(path)
+            for field in ("prefill_tokens", "engine", "end_ns", "duration_ns", "running"):
+                plugin.send(b'{"steps":[{"engine":0,"end_ns":1,"taken_ns":1,"%b":%d}]}' % (field.encode(), 1 << 63))
+            plugin.send(b'{"steps":[{"engine":0,"end_ns":1,"taken_ns":1,"gaps":[[1e300,1]]}]}')
+            plugin.send(encode(Packet([STEP])))
+            await told.until(lambda: bool(told.steps))
+            assert (len(told.steps), told.link.unreadable) == (1, 6)
+            plugin.close()
+
+    asyncio.run(scene())
+
+
+def test_a_step_that_we_cannot_take_costs_that_step(path: Path) -> None:
+    async def scene() -> None:
+        taken: list[int] = []
+
+        def take(_: int, report: StepReport) -> None:
+            if report.engine == 1:
+                raise OverflowError
+            taken.append(report.engine)
+
+        link = EngineLink(str(path), take)
+        link.open()
+        plugin = connect(path)
+        plugin.send(encode(Packet([StepReport(number, 1, 1) for number in range(3)])))
+        while len(taken) < 2:
+            await asyncio.sleep(0.001)
+        assert (taken, link.unreadable) == ([0, 2], 1)
+        plugin.close()
+        link.close()
+
+    asyncio.run(scene())
+
+
+def test_the_socket_of_a_sidecar_that_runs_is_not_taken_away(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async with listening(path) as first:
+            second = Told(path)
+            second.link.open()
+            assert "cannot listen" in caplog.text
+            assert "another process listens there" in caplog.text
+            second.link.close()
+            plugin = connect(path)
+            plugin.send(encode(Packet([STEP])))
+            await first.until(lambda: bool(first.steps))
+            plugin.close()
+        assert not path.exists()
+
+    asyncio.run(scene())
+
+
+def test_at_its_end_it_leaves_the_socket_of_another_alone(path: Path) -> None:
+    async def scene() -> None:
+        async with listening(path):
+            path.unlink()
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+                other.bind(str(path))
+        assert path.exists()
+
+    asyncio.run(scene())

@@ -200,6 +200,36 @@ def test_usage_corrects_the_tokens_counted_by_events(observed: Observed, relay: 
     assert observed.counts(table.TOKENS_PER_EVENT) == {("m",): 3}
 
 
+@pytest.mark.parametrize("completion", [0, -3, 1 << 40])
+def test_a_usage_that_cannot_be_is_ignored(observed: Observed, relay: Relay, completion: int) -> None:
+    for at in (0, 1000):
+        stream = relay.request(at)
+        stream_tokens(relay, stream, [at + 100, at + 120, at + 140])
+        relay.data(at + 150, stream, usage(prompt=5, completion=completion) + DONE)
+        relay.end(at + 151, stream)
+    relay.flush()
+    observed.advance(3000)
+    assert observed.values(table.GENERATED_TOKENS) == {("m",): 6}
+    assert observed.values(table.PROMPT_TOKENS) == {("m",): 10}
+    assert observed.values(table.REQUESTS) == {("m", "chat_completions", "ok"): 2}
+
+
+def test_an_id_that_a_terminal_would_obey_is_escaped(observed: Observed, relay: Relay) -> None:
+    named = relay.request(0, request_id="a\x9b2Jb")
+    nameless = relay.request(0)
+    stream_tokens(relay, nameless, [100])
+    relay.response(200, named)
+    relay.data(201, named, chunk())
+    relay.data(202, nameless, chunk())
+    relay.flush()
+    assert observed.taps.relays[0].streams[named].request.request_id == "a\\x9b2Jb"
+    third = relay.request(300)
+    relay.response(301, third)
+    relay.data(302, third, chunk().replace(b"chatcmpl-1", b"chat\xc2\x9b"))
+    relay.flush()
+    assert observed.taps.relays[0].streams[third].request.request_id == "chat\\x9b"
+
+
 def test_more_events_than_tokens_are_made_up_for_by_later_ones(observed: Observed, relay: Relay) -> None:
     first = relay.request(0)
     stream_tokens(relay, first, [100, 120, 140, 160])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from tests.recorder.stage import Live, played
 
 from prefillwatch.recorder.chunks import ChunkBuilder, Entry, FactPacket, Kind, PacketHead, read_chunk
 from prefillwatch.recorder.facts import ToldRead
-from prefillwatch.recorder.file import MAGIC, RecordingError, RecordingFile
+from prefillwatch.recorder.file import MAGIC, RecordingError, RecordingFile, frame
 from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
 from prefillwatch.wire.tap import Kind as Tap
 from prefillwatch.wire.tap import RequestHead, ResponseHead, encode_payload
@@ -161,6 +162,32 @@ class TestBadFiles:
             observer.play(Entry(99, 1, b""))
         with pytest.raises(RecordingError, match="cannot be read"):
             observer.play(Entry(Kind.PAGE, 1, b"\xc1"))
+
+    def test_a_small_file_does_not_take_much_memory(self, recording: Path, tmp_path: Path) -> None:
+        data = recording.read_bytes()
+        header = data[: 14 + int.from_bytes(data[10:14], "little")]
+        builder = ChunkBuilder()
+        for number in range(600_000):
+            builder.record(number, 1, Tap.SENT, b"")
+        builder.packet(1, PacketHead(1, 1, 0, 0, 600_000, 1), begin=0)
+        whole, honest, huge = (tmp_path / name for name in ("whole.pfw", "honest.pfw", "huge.pfw"))
+        whole.write_bytes(header + frame(builder.take()))
+        for number in range(60):
+            for at in range(10_000):
+                builder.record(at, 1, Tap.SENT, b"")
+            builder.packet(1, PacketHead(1, number, 0, 0, 10_000, 1), begin=builder.records - 10_000)
+        honest.write_bytes(header + frame(builder.take()))
+        huge.write_bytes(header + frame(bytes(100 << 20)))
+        tracemalloc.start()
+        with pytest.raises(RecordingError, match="is damaged at byte"):
+            entries(whole)
+        with pytest.raises(RecordingError, match="is damaged at byte"):
+            entries(huge)
+        with RecordingFile(honest) as file:
+            assert sum(len(list(entry.content)) for entry in file.entries()) == 600_000
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 64 << 20
 
 
 class TestChunks:

@@ -14,7 +14,7 @@ from tests.recorder.scenes import SECRET, every_shape, freeze, taught
 from tests.recorder.stage import Live, incidents, played, unpacked
 
 from prefillwatch.analysis.incidents import Incident
-from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError
+from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError, TooSoonError
 from prefillwatch.observer_settings import FlightSettings
 from prefillwatch.recorder.file import RecordingFile
 from prefillwatch.recorder.flight import FlightFolder, FlightTrigger, write_whole
@@ -185,8 +185,34 @@ class TestTrigger:
         assert trigger.due(61 * S, [incident]) == "wait-stuck"
         assert trigger.due(200 * S, [incident]) is None
 
+    def test_files_that_are_asked_for_are_ten_seconds_apart(self) -> None:
+        trigger = FlightTrigger()
+        trigger.asked(100 * S)
+        for at, left in ((100, 10), (103, 7), (109.5, 1)):
+            with pytest.raises(TooSoonError) as refused:
+                trigger.asked(int(at * S))
+            assert refused.value.seconds == left
+        trigger.asked(110 * S)
+
 
 class TestFolder:
+    def test_a_file_that_is_asked_for_takes_the_place_of_its_like_alone(self, tmp_path: Path) -> None:
+        incident = tmp_path / "flight-20240101T000000Z-freeze-prefill.pfw"
+        incident.write_bytes(b"x" * 50)
+        folder = FlightFolder(tmp_path, 100)
+        first = Path(folder.write("asked", [b"y" * 40]).result(30).file)
+        folder.wait()
+        second = Path(folder.write("asked", [b"z" * 45]).result(30).file)
+        assert not first.exists()
+        folder.wait()
+        with pytest.raises(FlightError, match="full of recordings of incidents"):
+            folder.write("asked", [b"z" * 55]).result(30)
+        folder.wait()
+        assert incident.exists()
+        assert second.exists()
+        folder.write("wait-queueing", [b"w" * 60]).result(30)
+        assert not incident.exists()
+
     def test_the_oldest_files_make_room(self, tmp_path: Path) -> None:
         for day in (1, 2, 3):
             (tmp_path / f"flight-2024010{day}T000000Z-freeze-prefill.pfw").write_bytes(b"x" * 40)
@@ -226,7 +252,7 @@ class TestFolder:
         taken, going_on = threading.Event(), threading.Event()
 
         class Slow(FlightFolder):
-            def _make_room(self, size: int) -> None:
+            def _make_room(self, size: int, *, asked: bool) -> None:
                 taken.set()
                 assert going_on.wait(30)
 

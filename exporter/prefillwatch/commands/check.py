@@ -27,6 +27,7 @@ from prefillwatch.settings.quantities import format_size
 from prefillwatch.supervision.certificates import check_certificates
 from prefillwatch.supervision.listening import bind_listeners
 from prefillwatch.supervision.own_address import refuse_own_address
+from prefillwatch.wire.printable import printable
 
 _WANTS_KEY: Final = (401, 403)
 #: What one relay is built for.
@@ -198,7 +199,7 @@ async def _look_at_models(fetcher: Fetcher) -> Finding:
     names = _model_names(answer)
     if not names:
         return Finding(Verdict.MISSING, "models", '/v1/models names none; every series will have model="other"')
-    return Finding(Verdict.OK, "models", ", ".join(names))
+    return Finding(Verdict.OK, "models", ", ".join(map(printable, names)))
 
 
 def _model_names(answer: Answer | FetchError) -> list[str]:

@@ -9,6 +9,7 @@ import msgspec
 
 from prefillwatch.doctor.figures import Advice, Culprit, Incident, Moment
 from prefillwatch.doctor.page import Page
+from prefillwatch.wire.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def read_advice(state: bytes) -> tuple[Advice, ...]:
     except msgspec.DecodeError:
         return ()
     return tuple(
-        Advice(model, each.words, each.advised_max_batched_tokens, each.chunked)
+        Advice(printable(model), each.words, each.advised_max_batched_tokens, each.chunked)
         for model, each in decoded.advice.items()
     )
 
@@ -89,7 +90,10 @@ def read_incidents(document: bytes, since: float | None) -> tuple[Incident, ...]
             baseline_gap=each.baseline_gap_seconds,
             culprits=tuple(
                 Culprit(
-                    culprit.prompt_tokens, culprit.share, culprit.request_id, culprit.prompt_tokens_source != "usage"
+                    culprit.prompt_tokens,
+                    culprit.share,
+                    printable(culprit.request_id),
+                    culprit.prompt_tokens_source != "usage",
                 )
                 for culprit in each.culprits
             ),

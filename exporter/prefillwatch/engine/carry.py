@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from typing import Final
 
 from prefillwatch.engine.kinds import EngineSample
 
 NS = 1_000_000_000
+#: So many pages in a row with an earlier start time are no other process that answers in turn with ours: that would
+#: have to win the toss each time.
+_EARLIER_PAGES: Final = 30
 
 
 class CarriedCounter:
@@ -15,24 +19,28 @@ class CarriedCounter:
 
     A restart is told by a later start time, or by a value that fell. A page with an *earlier* start time comes from
     another process behind the same address, whose count is another one: it is left out, or the total would grow with
-    every alternation.
+    every alternation. When all pages tell of an earlier start, it is a restart after the host's clock was set back.
     """
 
-    __slots__ = ("_raw", "_start_time", "restarts", "total")
+    __slots__ = ("_earlier", "_raw", "_start_time", "restarts", "total")
 
     def __init__(self) -> None:
         self.total: float | None = None
         self.restarts = 0
         self._raw = 0.0
         self._start_time: float | None = None
+        self._earlier = 0  # pages in a row with an earlier start time
 
     def update(self, raw: float | None, start_time: float | None) -> None:
         """``raw`` as the page tells it; None: it does not."""
-        if start_time is not None and self._start_time is not None and start_time < self._start_time:
+        earlier = start_time is not None and self._start_time is not None and start_time < self._start_time
+        self._earlier = self._earlier + 1 if earlier else 0
+        if earlier and self._earlier < _EARLIER_PAGES:
             return
-        if self._restarted(raw, start_time):
+        if earlier or self._restarted(raw, start_time):
             self.restarts += 1
             self._raw = 0.0
+            self._earlier = 0
         self._start_time = start_time if start_time is not None else self._start_time
         if raw is not None:
             self.total = (self.total or 0.0) + raw - self._raw

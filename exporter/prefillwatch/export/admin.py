@@ -27,7 +27,7 @@ from prefillwatch.door.headers import GUARDS
 from prefillwatch.door.observer_link import MOST_AT_ONCE, ObserverLink, take_passed
 from prefillwatch.export.admin_auth import ANYBODY, Authorization, Credentials
 from prefillwatch.export.exposition import render, weight
-from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError
+from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError, TooSoonError
 from prefillwatch.export.live_response import EVENT_STREAM, LiveResponse
 from prefillwatch.export.page_files import PAGE_FILES, read_page_file
 from prefillwatch.export.registry import Snapshot
@@ -138,6 +138,8 @@ class _Admin:
             return _json(await self._view.write_flight_now(), 201)
         except NoFlightRecorderError as error:
             raise HTTPException(409, str(error)) from None
+        except TooSoonError as error:
+            raise HTTPException(429, str(error), {"Retry-After": str(error.seconds)}) from None
         except FlightError as error:
             raise HTTPException(503, str(error)) from None
 

@@ -16,6 +16,15 @@ class FlightError(Exception):
     """There is no file, and why."""
 
 
+class TooSoonError(FlightError):
+    """Somebody asked a moment ago."""
+
+    def __init__(self, seconds: int) -> None:
+        """``seconds`` until it may be asked for again."""
+        super().__init__(f"a file was asked for a moment ago: ask again in {seconds} s")
+        self.seconds = seconds
+
+
 class NoFlightRecorderError(FlightError):
     """Nothing is kept that could be written."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import logging
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +35,7 @@ class EngineLink:
         self._take = take
         self._numbers = itertools.count(1)
         self._listener: socket.socket | None = None
+        self._inode = -1  # of the socket that we made
         self._links: dict[int, socket.socket] = {}
         self._dropped: dict[int, int] = {}
         self._dropped_before = 0  # by links that are gone
@@ -61,6 +64,7 @@ class EngineLink:
             log.error("engine_socket: cannot listen on %s: %s; choose another path", self._path, error.strerror)
             return
         self._listener = listener
+        self._inode = _inode(self._path)
         asyncio.get_running_loop().add_reader(listener, self._accept)
 
     def close(self) -> None:
@@ -69,7 +73,8 @@ class EngineLink:
             self._listener.close()
             self._listener = None
             with contextlib.suppress(OSError):
-                Path(self._path).unlink()
+                if _inode(self._path) == self._inode:  # somebody else may listen there by now
+                    Path(self._path).unlink()
         for number in list(self._links):
             self._leave(number)
 
@@ -108,7 +113,13 @@ class EngineLink:
             return
         self._dropped[number] = packet.dropped
         for report in packet.steps:
+            self._step(number, report)
+
+    def _step(self, number: int, report: StepReport) -> None:
+        try:
             self._take(number, report)
+        except (ValueError, ArithmeticError, LookupError):  # figures that cannot be; those behind it may be good
+            self.unreadable += 1
 
     def _leave(self, number: int) -> None:
         link = self._links.pop(number)
@@ -118,6 +129,25 @@ class EngineLink:
 
 
 def _clear_away(path: str) -> None:
-    """A socket that an earlier process of ours left behind keeps nobody else from listening. Raises OSError."""
-    if Path(path).is_socket():
-        Path(path).unlink(missing_ok=True)
+    """A socket that an earlier process of ours left behind keeps nobody else from listening.
+
+    Raises OSError, and so it does where somebody listens there: the plugin would tell us what it tells them.
+    """
+    if not Path(path).is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            pass  # so many wait there that there is no room for one more
+        except OSError:
+            Path(path).unlink(missing_ok=True)
+            return
+    raise OSError(errno.EADDRINUSE, "another process listens there")
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.lstat(path).st_ino
+    except OSError:
+        return -1

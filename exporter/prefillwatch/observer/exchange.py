@@ -12,6 +12,7 @@ from prefillwatch.analysis.request import Request
 from prefillwatch.observer.bodies import HeldBody, RequestBodies
 from prefillwatch.wire.answer import AnswerReader, is_event_stream
 from prefillwatch.wire.in_flight import Stage
+from prefillwatch.wire.printable import printable
 from prefillwatch.wire.request import RequestFacts
 from prefillwatch.wire.routes import GENERATING, endpoint_of
 from prefillwatch.wire.tap import End, Kind, RequestHead, ResponseHead, decode_payload
@@ -75,7 +76,7 @@ class Exchange:
             received_ns=0,
             model=names.number(self._label),
             generating=endpoint in GENERATING and head.method == "POST",
-            request_id=head.request_id,
+            request_id=printable(head.request_id),
             ttft_target_ns=round(head.slo_ttft_ms * _MS),
             tpot_target_ns=round(head.slo_tpot_ms * _MS),
         )
@@ -280,7 +281,7 @@ class Exchange:
         if not self.life.token(time_ns) or self.life.first_token_ns is None:
             self.request.received_ns = 0  # something was not seen: no TTFT
         if not self.request.request_id:
-            self.request.request_id = reader.response_id
+            self.request.request_id = printable(reader.response_id)
         if not self.facts.model:
             self._learn_name(reader.model)
 

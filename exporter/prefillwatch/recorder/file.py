@@ -33,6 +33,10 @@ _LENGTH: Final = struct.Struct("<I")
 _LARGEST_HEADER: Final = 1 << 20
 _LARGEST_FRAME: Final = 64 << 20
 _LARGEST_CHUNK: Final = 256 << 20
+#: A chunk is packed to a tenth of its size, or a thirtieth where all streams look alike. What unpacks to more than so
+#: many times its bytes was made to.
+_LARGEST_RATIO: Final = 256
+_SMALL_CHUNK: Final = 16 << 20
 _LEVEL: Final = 3
 
 
@@ -72,6 +76,10 @@ def frame(chunk: bytes) -> bytes:
     return _LENGTH.pack(len(packed)) + packed
 
 
+def _largest_chunk(packed_bytes: int) -> int:
+    return min(_SMALL_CHUNK + _LARGEST_RATIO * packed_bytes, _LARGEST_CHUNK)
+
+
 class RecordingFile:
     """A recording that is read from the start to its end, or to where it was cut (``cut_at``: bytes that are good)."""
 
@@ -109,7 +117,7 @@ class RecordingFile:
                 self.cut_at = at if at != self.size else None
                 return
             try:
-                if zstandard.frame_content_size(packed) > _LARGEST_CHUNK:
+                if zstandard.frame_content_size(packed) > _largest_chunk(len(packed)):
                     raise ChunkError("too large")
                 chunk = decompressor.decompress(packed, allow_extra_data=False)
                 yield from read_chunk(chunk)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from prefillwatch.analysis.incidents import Incident
-from prefillwatch.export.flight_request import FlightError, FlightFile
+from prefillwatch.export.flight_request import FlightError, FlightFile, TooSoonError
 
 NS: Final = 1_000_000_000
 SUFFIX: Final = ".pfw"
@@ -24,6 +24,10 @@ _SETTLE_NS: Final = 2 * NS
 _PATIENCE_NS: Final = 60 * NS
 #: Between two files.
 _APART_NS: Final = 60 * NS
+#: Between two that are asked for.
+_ASKED_APART_NS: Final = 10 * NS
+#: What happened, where nothing did: somebody wanted a file.
+ASKED: Final = "asked"
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +40,19 @@ class FlightTrigger:
         self._why = ""
         self._next_ns = 0
         self._told: set[int] = set()
+        self._asked_ns: int | None = None
 
     @property
     def pending(self) -> str | None:
         """What happened that is in no file yet, in two words."""
         return self._why if self._due_ns is not None else None
+
+    def asked(self, now_ns: int) -> None:
+        """Somebody wants a file. Raises TooSoonError."""
+        left_ns = self._asked_ns + _ASKED_APART_NS - now_ns if self._asked_ns is not None else 0
+        if left_ns > 0:
+            raise TooSoonError(-(-left_ns // NS))
+        self._asked_ns = now_ns
 
     def closed(self, document: dict[str, Any], now_ns: int) -> None:
         """An incident is over."""
@@ -93,7 +105,7 @@ class FlightFolder:
         try:
             if size > self._most_bytes:
                 raise OSError(errno.EFBIG, f"it has {size} bytes, and flight_recorder_disk allows {self._most_bytes}")
-            self._make_room(size)
+            self._make_room(size, asked=name.endswith(f"-{ASKED}{SUFFIX}"))
             write_whole(path, parts)
         except OSError as error:
             log.error("flight recorder: cannot write %s: %s", path, error.strerror)
@@ -102,17 +114,27 @@ class FlightFolder:
             log.info("flight recorder: %s (%d KiB); play it with 'prefillwatch replay'", path, size >> 10)
             written.set_result(FlightFile(str(path), size))
 
-    def _make_room(self, size: int) -> None:
+    def _make_room(self, size: int, *, asked: bool) -> None:
+        """Raises OSError where a file that is asked for would take the place of those of incidents."""
         # With those that a process which died left unfinished.
         files = [*self._folder.glob(f"flight-*{SUFFIX}"), *self._folder.glob(f".flight-*{SUFFIX}.*")]
         files.sort(key=lambda path: path.name.lstrip("."))
         sizes = {path: path.stat().st_size for path in files if path.is_file()}
         over = sum(sizes.values()) + size - self._most_bytes
+        if asked:
+            sizes = {path: its_size for path, its_size in sizes.items() if _gives_way(path)}
+            if over > sum(sizes.values()):
+                raise OSError(errno.ENOSPC, "flight_recorder_disk is full of recordings of incidents")
         for path, its_size in sizes.items():
             if over <= 0:
                 return
             path.unlink(missing_ok=True)
             over -= its_size
+
+
+def _gives_way(path: Path) -> bool:
+    """To a file that somebody asks for: an earlier one, or one that was left unfinished."""
+    return f"-{ASKED}" in path.name or path.name.startswith(".")
 
 
 def _free(path: Path) -> Path:

@@ -21,7 +21,7 @@ from prefillwatch.observer_settings import ObserverSettings
 from prefillwatch.recorder import entries
 from prefillwatch.recorder.chunks import ChunkBuilder, Kind
 from prefillwatch.recorder.file import Header, frame, opening
-from prefillwatch.recorder.flight import FlightFolder, FlightTrigger
+from prefillwatch.recorder.flight import ASKED, FlightFolder, FlightTrigger
 from prefillwatch.recorder.introduce import introduce
 from prefillwatch.recorder.learned import learned
 from prefillwatch.recorder.notes import FactNotes, TextNotes
@@ -177,9 +177,11 @@ class RecordingObserver(Observer):
         return self._folder.write(why, [opening(self._header(flight=True)), *self._ring.frames()])
 
     async def write_flight_now(self) -> FlightFile:
+        if self._ring is not None:
+            self._trigger.asked(self._clock())
         self.read_taps()
         self._bring_up_to_date(self._clock())
-        return await asyncio.wrap_future(self.write_flight("asked"))
+        return await asyncio.wrap_future(self.write_flight(ASKED))
 
     async def run(self) -> None:
         try:

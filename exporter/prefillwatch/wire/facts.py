@@ -7,8 +7,8 @@ from typing import Any, Final, TypeGuard
 
 import msgspec
 
-#: A count beyond this is nonsense, whatever the server meant.
-MAX_TOKENS: Final = 1 << 48
+#: A count beyond this is nonsense, whatever the server meant: a hundred answers of a million tokens are less.
+MAX_TOKENS: Final = 1 << 27
 #: Choice indexes beyond this are folded together, so that no stream can make us keep books without end.
 MAX_CHOICES: Final = 4096
 
@@ -86,13 +86,15 @@ class AnswerFacts:
 
     @property
     def completion_tokens(self) -> int | None:
-        """The largest cumulative count the server gave, over all choices; None while it has not said."""
+        """The largest cumulative count the server gave, over all choices; None while it has not said.
+
+        None, too, if it says 0 of an answer whose tokens were seen: then it does not count.
+        """
         by_choice = self._choice_tokens
-        if not by_choice:
-            return self._total_tokens
-        if self._total_tokens is not None and self._total_tokens >= max(by_choice.values()):
-            return self._total_tokens
-        return sum(by_choice.values())
+        total = self._total_tokens
+        if by_choice and (total is None or total < max(by_choice.values())):
+            total = sum(by_choice.values())
+        return None if total == 0 and self.token_events else total
 
     @property
     def only_choice(self) -> int | None:

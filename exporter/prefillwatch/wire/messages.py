@@ -87,5 +87,5 @@ def _read_usage(usage: Usage, facts: AnswerFacts) -> None:
     cached = usage.cache_read_input_tokens
     prompt = usage.input_tokens
     if prompt is not None:
-        prompt += (cached or 0) + (usage.cache_creation_input_tokens or 0)
+        prompt += max(cached or 0, 0) + max(usage.cache_creation_input_tokens or 0, 0)
     facts.add_usage(prompt, usage.output_tokens, cached)

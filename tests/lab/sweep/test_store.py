@@ -34,6 +34,11 @@ def test_a_row_is_on_disk_as_soon_as_it_is_added(path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["sweep.json"], "nothing half written is left"
 
 
+def test_the_file_is_for_its_owner_alone(path: Path) -> None:
+    opened(path).add(row("a", 0.1, 1.0, 200))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_rerun_knows_what_was_measured_and_tries_again_what_failed(path: Path) -> None:
     first = opened(path)
     for outcome in (row("a", 0.1, 1.0), failed("b")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -28,17 +29,30 @@ class Intake(Generic[T]):
         self._items: deque[T] = deque()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
 
     def put(self, item: T) -> None:
+        if self._pid != os.getpid():  # vLLM forked: of our thread there is nothing here
+            self._wake, self._thread, self._pid = threading.Event(), None, os.getpid()
+            self._items.clear()
         if len(self._items) >= self._most:
             self.dropped += 1
             return
         self._items.append(item)
         if not self._wake.is_set():
             self._wake.set()
-            if self._thread is None:  # not before, since vLLM may fork while it starts
-                self._thread = threading.Thread(target=self._run, name="prefillwatch", daemon=True)
-                self._thread.start()
+        if self._thread is None or not self._thread.is_alive():
+            self._begin()
+
+    def _begin(self) -> None:
+        thread = threading.Thread(target=self._run, name="prefillwatch", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads; what nobody will work through is not kept, and the next item asks again
+            self.dropped += len(self._items)
+            self._items.clear()
+        else:
+            self._thread = thread
 
     def drain(self) -> None:
         """Work through what is there."""

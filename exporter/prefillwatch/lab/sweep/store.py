@@ -146,7 +146,6 @@ def _replace(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o644)
         Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from prefillwatch.export import admin, table
 from prefillwatch.export.admin import accepts_gzip, create_app, serve_admin
-from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError
+from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError, TooSoonError
 from prefillwatch.export.page_files import live_page
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.export.viewers import Viewers
@@ -195,6 +195,14 @@ def test_why_there_is_no_flight_recording_is_said(error: FlightError, status: in
     answer = ask(view, "/api/flight", "POST")
     assert answer.status_code == status
     assert words in answer.json()["error"]
+
+
+def test_who_asks_for_flight_recordings_too_often_is_told_when_to_ask_again() -> None:
+    view = View()
+    view.no_flight = TooSoonError(7)
+    answer = ask(view, "/api/flight", "POST")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
+    assert "ask again in 7 s" in answer.json()["error"]
 
 
 def test_neither_a_look_nor_a_page_of_another_site_writes_anything() -> None:

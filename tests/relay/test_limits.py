@@ -26,7 +26,6 @@ from tests.relay.peers import (
 from tests.relay.running import RelayProcess, RunningRelay
 
 from prefillwatch.relay import bodies, dialer
-from prefillwatch.relay import relay as relay_module
 from prefillwatch.relay.unsent import Unsent
 from prefillwatch.wire.tap import Finish
 
@@ -64,15 +63,17 @@ def test_large_uploads_wait_for_each_other_and_all_arrive(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
     relay = start(**TWO_BODIES)
+    held = relay.relay.bodies
     clients = [relay.connect() for _ in range(5)]
-    for client in clients:
+    for number, client in enumerate(clients, 1):
         client.send(upload(LARGEST) + b"x" * (MIB + 1))
-    assert eventually(lambda: relay.relay.bodies.waiting == 3)
+        assert eventually(lambda: held.large // LARGEST + held.waiting == number)  # noqa: B023 - while it is so
+    assert held.waiting == 3
     for client in clients:
         client.send(b"x" * (LARGEST - MIB - 1))
         answer(upstream, LARGEST)
         assert client.until(b"ok") == OK
-    assert eventually(lambda: relay.relay.bodies.held == 0)
+    assert eventually(lambda: held.held == 0)
 
 
 def test_a_prompt_passes_while_large_uploads_wait(
@@ -317,9 +318,8 @@ def test_clients_beyond_the_number_that_was_set_wait(
 
 
 def test_who_does_not_manage_to_send_a_request_gives_its_place_to_others(
-    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
-    monkeypatch.setattr(relay_module, "_UNREADY_NS", 200_000_000)
     relay = start(max_clients=3)
     slow = [relay.connect() for _ in range(3)]
     for client in slow:
@@ -333,6 +333,25 @@ def test_who_does_not_manage_to_send_a_request_gives_its_place_to_others(
     head, error = refusal(slow[0])
     assert head.startswith(b"HTTP/1.1 503 ")
     assert error["code"] == "clients_full"
+
+
+def test_uploads_have_more_time_than_heads_before_they_give_their_place(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream
+) -> None:
+    relay = start(max_clients=2)
+    uploading = relay.connect()
+    uploading.send(upload(10) + b"x")  # and it began before the other one
+    assert eventually(lambda: relay.in_flight == 1)
+    relay.connect().send(b"GET / HTTP/1.1\r\nHo")
+    client = relay.connect()
+    client.send(get())
+    server = upstream.accept()
+    server.head()
+    server.send(OK)
+    assert client.until(b"ok") == OK
+    uploading.send(b"x" * 9)
+    answer(upstream, 10)
+    assert uploading.until(b"ok") == OK
 
 
 def test_want_of_a_descriptor_is_not_upstreams_fault(relay: RunningRelay, monkeypatch: pytest.MonkeyPatch) -> None:

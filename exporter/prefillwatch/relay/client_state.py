@@ -47,6 +47,20 @@ NEXT: Final = MappingProxyType(
 RESTING: Final = frozenset((_S.HANDSHAKE, _S.IDLE, _S.HEAD))
 #: The client has its turn later, so that its leaving is not come upon by reading.
 UNREAD: Final = frozenset((_S.WAITING, _S.ANSWERING, _S.FULL, _S.LAST))
+#: When there is no place left for new clients, who has been in one of these states for so long gives its own. Who has
+#: just connected is about to send a request, which takes no longer than a long way, and a head comes in one piece.
+PLACE_PATIENCE_NS: Final = MappingProxyType(
+    {
+        _S.HANDSHAKE: 1_000_000_000,
+        _S.IDLE: 250_000_000,
+        _S.HEAD: 1_000_000_000,
+        _S.BODY: 10_000_000_000,
+        _S.WAITING: 10_000_000_000,
+        _S.CLOSING: 1_000_000_000,
+        _S.BREAKING: 1_000_000_000,
+        _S.LINGERING: 250_000_000,
+    }
+)
 
 
 class ClientStateError(Exception):

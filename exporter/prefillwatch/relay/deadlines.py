@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from prefillwatch.relay.reactor import Reactor, monotonic_ns
@@ -40,6 +41,10 @@ class Deadlines(Generic[T]):
     def oldest(self) -> T | None:
         """The item whose time is over first; None: there is none."""
         return next(iter(self._due), None)
+
+    def longest_waiting(self, count: int) -> list[T]:
+        """The ``count`` items whose time is over first, in order."""
+        return list(islice(self._due, count))
 
     def waited_ns(self, item: T) -> int:
         """How long ago it was added."""

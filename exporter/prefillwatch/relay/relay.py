@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from prefillwatch.relay import lag
 from prefillwatch.relay.bodies import Bodies, BodyShares
 from prefillwatch.relay.client import ClientConnection
+from prefillwatch.relay.client_state import PLACE_PATIENCE_NS
 from prefillwatch.relay.deadlines import Deadlines
 from prefillwatch.relay.dialer import Dialer
 from prefillwatch.relay.exchange.core import Policy
@@ -48,11 +49,8 @@ _CLIENT_LEFT: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, 
 _ACCEPT_PAUSE_S: Final = 0.1
 #: Who could accept nobody, and was not able to since, for as long does not accept.
 _NOT_ACCEPTING_NS: Final = 1_000_000_000
-#: When there is no place left, who has been idle for so long gives its own to others. Who has just connected is about
-#: to send a request, which takes no longer than a long way.
-_IDLE_NS: Final = 250_000_000
-#: And so does who has not managed to send a whole request in this time, or to take a byte of its refusal.
-_UNREADY_NS: Final = 5_000_000_000
+#: Clients that are asked for their place, for each that wants one.
+_LOOKED_AT: Final = 16
 _LOOP_WORDS: Final = "upstream leads back to this prefillwatch; name the server behind it as upstream"
 #: Work on all exchanges or clients is done in slices, so that no token waits for the whole of it.
 _SLICE: Final = 32
@@ -244,17 +242,12 @@ class Relay:
 
     def _make_place(self) -> bool:
         """Have the client leave that can best: one that is idle, or lingers, or has not managed to send its request."""
-        for deadlines, patience_ns in (
-            (self.client_idle, _IDLE_NS),
-            (self.lingering, _IDLE_NS),
-            (self.flushing, _UNREADY_NS),
-            (self.receiving, _UNREADY_NS),
-        ):
-            client = deadlines.oldest()
-            if client is not None and deadlines.waited_ns(client) >= patience_ns:
-                self.places_given += 1
-                client.give_place()
-                return True
+        for deadlines in (self.client_idle, self.lingering, self.flushing, self.receiving):
+            for client in deadlines.longest_waiting(_LOOKED_AT):
+                if deadlines.waited_ns(client) >= PLACE_PATIENCE_NS[client.state]:
+                    self.places_given += 1
+                    client.give_place()
+                    return True
         return False
 
     def _spare_descriptor(self) -> None:

@@ -73,7 +73,7 @@ class RelayWatch:
         return {
             RelayState.STARTING: f"{self.name} is starting",
             RelayState.SERVING: "",
-            RelayState.REFUSING: f"{self.name} cannot accept connections: it has no free descriptor or memory",
+            RelayState.REFUSING: f"{self.name} cannot accept connections: it has no free descriptor, memory or place",
             RelayState.MUTE: f"{self.name} is mute: no sign of life for {self._silent} s",
             RelayState.AWAY: f"{self.name} ended and is started again",
         }[self.state]

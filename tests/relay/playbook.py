@@ -25,12 +25,14 @@ from prefillwatch.relay.exchange.commands import (
     Farewell,
     Leave,
     Over,
+    RestInjection,
     Tell,
     ToClient,
 )
 from prefillwatch.relay.exchange.core import ExchangeCore, Policy
 from prefillwatch.relay.exchange.state import State
 from prefillwatch.relay.http_head import end_of_head, parse_request
+from prefillwatch.wire.reasons import RelayReason
 from prefillwatch.wire.tap import End, Finish, Kind
 
 MS = 1_000_000
@@ -107,7 +109,7 @@ def complete(size: int = 15) -> Happening:
 
 
 def refused(status: int = 413, reason: str = "body_too_large") -> Happening:
-    return lambda core, now: core.refuse(status, reason, "Said so.", now)
+    return lambda core, now: core.refuse(status, RelayReason(reason), "Said so.", now)
 
 
 def connected(*, injected: bool = False) -> Happening:
@@ -115,7 +117,7 @@ def connected(*, injected: bool = False) -> Happening:
 
 
 def unreachable(reason: str = "connect") -> Happening:
-    return lambda core, now: core.unreachable(reason, now)
+    return lambda core, now: core.unreachable(RelayReason(reason), now)
 
 
 def sent() -> Happening:
@@ -146,6 +148,10 @@ def client_free() -> Happening:
     return lambda core, now: core.client_free(now)
 
 
+def client_ends() -> Happening:
+    return lambda core, now: core.client_ended(now)
+
+
 def client_leaves() -> Happening:
     return lambda core, now: core.client_gone(now)
 
@@ -172,6 +178,10 @@ def to_client(data: bytes) -> Expected:
 
 def connect(*, fresh: bool, inject: bool = False, again: bool = False) -> Expected:
     return _exactly(Connect(fresh, inject, again))
+
+
+def rest_injection() -> Expected:
+    return _exactly(RestInjection())
 
 
 def begin(*, stream: bool) -> Expected:

@@ -187,56 +187,16 @@ def test_hop_by_hop_headers_go_and_all_others_stay(relay: RunningRelay, upstream
     )
 
 
-def test_interim_answers_pass_but_not_the_one_that_is_ours(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
+def test_an_answer_that_is_not_http_becomes_a_502(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
     client = relay.connect()
     client.send(get())
     server = upstream.accept()
     server.head()
-    server.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
-    assert client.head() == b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-    server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-    assert client.head() == b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
-        b"HTTP/2 200 OK\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
-        b"HTTP/1.1 200 OK\nContent-Length: 0\n\n",
-        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000,
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length 5\r\n\r\n",
-    ],
-)
-def test_an_answer_that_is_not_http_becomes_a_502(
-    relay: RunningRelay, upstream: ScriptedUpstream, answer: bytes
-) -> None:
-    client = relay.connect()
-    client.send(get())
-    server = upstream.accept()
-    server.head()
-    server.send(answer)
+    server.send(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
     assert client.head().startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
     end = relay.tap.end()
     assert (end.finish, end.status, end.reason) == (Finish.UPSTREAM_UNREACHABLE, 502, "malformed")
     assert server.end() == "reset"
-
-
-def test_bytes_beyond_the_end_of_an_answer_are_not_passed_on(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
-    client = relay.connect()
-    client.send(get())
-    server = upstream.accept()
-    server.head()
-    server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nX-Forged: 1\r\n\r\n")
-    assert client.until(b"\r\n\r\nok").endswith(b"ok")
-    assert client.is_silent()
-    assert server.end() in ("closed", "reset")  # and the connection is not used again
 
 
 def test_json_answers_are_shown_to_the_observer(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
@@ -251,18 +211,6 @@ def test_json_answers_are_shown_to_the_observer(relay: RunningRelay, upstream: S
     assert relay.tap.end().finish is Finish.COMPLETE
     assert relay.tap.payload() == body
     assert relay.tap.response().content_encoding == "br"
-
-
-def test_of_other_endpoints_the_observer_sees_heads_only(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
-    client = relay.connect()
-    client.send(post("/v1/embeddings"))
-    server = upstream.accept()
-    server.head()
-    server.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
-    client.until(b"{}")
-    assert relay.tap.end().finish is Finish.COMPLETE
-    assert relay.tap.story() == ["REQUEST", "REQUEST_END", "SENT", "RESPONSE", "END"]
-    assert relay.tap.response().observed is False
 
 
 def test_secrets_in_the_query_do_not_reach_the_tap(relay: RunningRelay, upstream: ScriptedUpstream) -> None:

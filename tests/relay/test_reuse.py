@@ -23,7 +23,6 @@ from tests.relay.peers import (
 )
 from tests.relay.running import RunningRelay
 
-from prefillwatch.relay.exchange.state import State
 from prefillwatch.wire.tap import Finish, Kind
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -181,28 +180,6 @@ def test_a_request_on_a_new_connection_is_not_repeated(relay: RunningRelay, upst
     server.head()
     server.close()
     assert client.head().startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
-    assert upstream.nobody_came(0.05)
-
-
-@pytest.mark.parametrize(
-    ("sent", "left"),
-    [(b"H", b"H"), (b"HTTP/1.1 100 Continue\r\n\r\n", b""), (b"HTTP/1.1 103 Early Hints\r\n\r\n", b"")],
-)
-def test_nothing_is_repeated_once_a_byte_has_come(
-    relay: RunningRelay, upstream: ScriptedUpstream, sent: bytes, left: bytes
-) -> None:
-    client, server = warm(relay, upstream)
-    client.send(post())
-    server.head()
-    server.exactly(15)
-    exchange = relay.relay.exchanges[2]
-    server.send(sent)
-    assert eventually(lambda: exchange.core.state is State.HEAD)
-    assert exchange.core._head == left
-    server.close()
-    if b"103" in sent:
-        assert client.head() == sent
-    assert client.head().startswith(b"HTTP/1.1 502 ")
     assert upstream.nobody_came(0.05)
 
 

@@ -47,8 +47,8 @@ _ACCEPTS_AT_ONCE: Final = 16
 _CLIENT_LEFT: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ETIMEDOUT, errno.ENETUNREACH))
 #: Without a free descriptor, for one, accepting is tried again after this long.
 _ACCEPT_PAUSE_S: Final = 0.1
-#: Who could accept nobody, and was not able to since, for as long does not accept.
-_NOT_ACCEPTING_NS: Final = 1_000_000_000
+#: Who could accept nobody for as long does not accept. A place for a new client is found sooner, if there is one.
+_NOT_ACCEPTING_NS: Final = 2_000_000_000
 #: Clients that are asked for their place, for each that wants one.
 _LOOKED_AT: Final = 16
 _LOOP_WORDS: Final = "upstream leads back to this prefillwatch; name the server behind it as upstream"
@@ -116,7 +116,8 @@ class Relay:
         self._last_stream = 0
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listen_fds]
         self._covered: Sequence[socket.socket] = ()  # listeners of relays that are away
-        self._refused_ns = 0  # when accepting failed last; 0: it has succeeded since
+        self._refused_ns = 0  # when accepting failed last
+        self._refusing_ns = 0  # since when it has; 0: it has succeeded since
         self._heard_ns = 0  # the last byte of the answers that are over
         self._beat_ns = monotonic_ns()  # the last sign of life
         self._line: SupervisorLine | None = None
@@ -263,13 +264,14 @@ class Relay:
                 from prefillwatch.relay.tls import TlsSocket  # see __init__
 
                 tls = TlsSocket(self._listener_tls.context, opened, None)
-            self._refused_ns = 0
+            self._refusing_ns = 0
             self.clients.add(ClientConnection(self, opened, tls, peer_of(address)))
         except OSError:
             opened.close()
 
     def _pause_accepting(self, listener: socket.socket) -> None:
         self._refused_ns = monotonic_ns()
+        self._refusing_ns = self._refusing_ns or self._refused_ns
         fd = listener.fileno()
         self.reactor.forget(fd)
 
@@ -355,7 +357,8 @@ class Relay:
             return
         since, self._beat_ns = self._beat_ns, now
         hearing = self._heard_ns >= since or any(each.heard_ns >= since for each in self.exchanges.values())
-        accepting = now - self._refused_ns > _NOT_ACCEPTING_NS
+        refuses = self._refusing_ns and now - self._refusing_ns > _NOT_ACCEPTING_NS
+        accepting = not refuses or now - self._refused_ns > _NOT_ACCEPTING_NS  # else nobody has tried since
         self._line.beat(Pulse(accepting=accepting, hearing=hearing, failures=self.dialer.failures))
 
     def _tell_stats(self, now: int) -> None:

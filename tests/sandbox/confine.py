@@ -41,6 +41,8 @@ def main() -> None:
         resource.setrlimit(getattr(resource, name), (limit, limit))
     if "user" in wanted:
         become(wanted["user"])
+    if "pid" in wanted.get("namespaces", ()):
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # who becomes somebody else has none any more
     if not wanted.get("privileged"):
         _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if "no_family" in wanted:
@@ -74,7 +76,6 @@ def become_the_first_process() -> None:
     """The child goes on, as number 1 of its namespace; we pass signals on to it and end as it does."""
     child = os.fork()
     if child == 0:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         return
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: os.kill(child, number))

@@ -17,6 +17,7 @@ from tests.sandbox.image import ENVIRONMENT, PROGRAM, Image, Mount
 from tests.sandbox.network import Network
 from tests.sandbox.unit_filter import UnitFilter
 
+ROLES = {"supervisor", "relay", "observer"}
 LAUNCHER = Path(__file__).with_name("confine.py")
 
 
@@ -29,6 +30,7 @@ class Surroundings:
     home: bool = True
     processes: str = ""  # options of /proc
     files: dict[str, str] = field(default_factory=dict)  # content by path
+    shown: dict[str, str] = field(default_factory=dict)  # files of the host by path
     user: int = 0
     first: bool = False  # the first process of its namespace
     network: Network | None = None
@@ -71,6 +73,7 @@ class Surroundings:
         for number, (path, content) in enumerate(self.files.items()):
             (folder / f"file-{number}").write_text(content)
             mounts.append((str(folder / f"file-{number}"), path, "bind", "ro"))
+        mounts += [(source, path, "bind", "ro") for path, source in self.shown.items()]
         return mounts
 
 
@@ -121,8 +124,8 @@ def serves_under_traffic(sidecar: Confined) -> None:
 
 def learns(sidecar: Sidecar) -> None:
     """Traffic until there is advice: the observer has been through its linear algebra, and all processes live."""
+    eventually(lambda: {process["role"] for process in sidecar.state().get("processes", ())} == ROLES)
     processes = sidecar.state()["processes"]
-    assert {process["role"] for process in processes} == {"supervisor", "relay", "observer"}
     assert httpx.get(f"{sidecar.admin}/healthz", timeout=PATIENCE_S).status_code == 200
     stream = Stream(sidecar.url, tokens=20).end()
     assert (stream.done, stream.tokens) == (True, 20)

@@ -32,7 +32,7 @@ class Image:
         with zipfile.ZipFile(_wheel(folder)) as wheel:
             wheel.extractall(packages)
         (packages / "dependencies.pth").write_text(f"{_DEPENDENCIES}\n")
-        (self._opt / "pyvenv.cfg").write_text(f"home = {_PYTHON}/bin\n")
+        (self._opt / "pyvenv.cfg").write_text(f"home = {_PYTHON}/bin\ninclude-system-site-packages = false\n")
         programs = self._opt / "bin"
         programs.mkdir()
         (programs / "python").symlink_to(f"{_PYTHON}/bin/{minor}")

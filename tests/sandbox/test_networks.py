@@ -2,77 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
 
-import pytest
 from tests.e2e.processes import PATIENCE_S, Sim
-from tests.sandbox.confined import LAUNCHER, Confined, Surroundings, serves_under_traffic
+from tests.sandbox.confined import Confined, Surroundings, serves_under_traffic
 from tests.sandbox.network import Network
 
 Start = Callable[..., Confined]
 EVERYWHERE = ("--listen", "[::]:0", "--admin", "[::]:0")
-SIMULATED = ("--no-enable-chunked-prefill", "--no-enable-prefix-caching")
 #: What images of Debian and container engines bring.
 NAMES = {
     "/etc/hosts": "::1 localhost\n127.0.0.1 localhost\n",
     "/etc/host.conf": "multi on\n",
     "/etc/nsswitch.conf": "hosts: files dns\n",
 }
-SimIn = Callable[[Network, str], Sim]
-
-
-@pytest.fixture
-def ipv6_only() -> Iterator[Network]:
-    network = Network(ipv6=True)
-    yield network
-    network.close()
-
-
-@pytest.fixture
-def ipv4_only() -> Iterator[Network]:
-    network = Network(ipv6=False)
-    yield network
-    network.close()
-
-
 Inside = Callable[..., Sequence[str]]
-
-
-@pytest.fixture
-def inside(tmp_path: Path) -> Inside:
-    """Our program inside a network, with the files of this machine."""
-
-    def program(around: Surroundings) -> Sequence[str]:
-        assert around.network is not None
-        spec: dict[str, Any] = {"network": around.network.path}
-        if around.no_family is not None:
-            spec["no_family"] = around.no_family
-        path = tmp_path / "inside.json"
-        path.write_text(json.dumps(spec))
-        return sys.executable, str(LAUNCHER), str(path), sys.executable, "-m", "prefillwatch"
-
-    return program
-
-
-@pytest.fixture
-def sim_in(inside: Inside) -> Iterator[Callable[[Network, str], Sim]]:
-    """Starts a simulated server inside a network."""
-    started: list[Sim] = []
-
-    def start(network: Network, listen: str) -> Sim:
-        program = inside(Surroundings(network=network))
-        started.append(Sim(*SIMULATED, listen=listen, program=program))
-        return started[-1]
-
-    yield start
-    for sim in started:
-        sim.kill()
+SimIn = Callable[[Network, str], Sim]
 
 
 def healthcheck(program: Sequence[str], sidecar: Confined) -> str:

@@ -1,4 +1,4 @@
-"""`serve` where something is missing that it has on a developer's machine."""
+"""`serve` where one thing is missing that it has on a developer's machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ NOBODY = 65532
 GIB = 2**30
 
 AROUND = {
-    "as root in a writable container": Surroundings(),
     "read-only root": Surroundings(read_only=True),
     "no folder for temporary files": Surroundings(temporary=False),
     "no home": Surroundings(home=False),
@@ -21,7 +20,6 @@ AROUND = {
     "one core": Surroundings(cores=1),
     "1 GiB": Surroundings(memory=GIB),
     "/proc without anything but its processes": Surroundings(user=NOBODY, processes="subset=pid,hidepid=invisible"),
-    "the first process": Surroundings(first=True),
 }
 
 

@@ -125,6 +125,11 @@ class Settings(BaseModel):
     max_clients: Annotated[int, count(0, 10**6)] = Field(
         0, description="client connections of all relays together; 0: as many as descriptors (ulimit -n) allow"
     )
+    max_clients_per_address: Annotated[int, count(0, 10**6)] = Field(
+        0,
+        description="client connections that one address (of IPv6 a /64) may have to a relay; 0: no limit, which a "
+        "balancer needs: all come from it",
+    )
     connect_timeout: Annotated[float, duration(0.01)] = Field(10.0, description="limit for connecting to upstream")
     upstream_keepalive: Annotated[float, duration(0.0)] = Field(
         4.0, description="keep an idle upstream connection this long; stay below the server's own limit (vLLM: 5s)"

@@ -31,6 +31,7 @@ OTHER_VALUES: dict[str, dict[str, Any]] = {
     "max_body": {"max_body": "7MiB"},
     "max_bodies": {"max_bodies": "70MiB"},
     "max_clients": {"max_clients": "7"},
+    "max_clients_per_address": {"max_clients_per_address": "7"},
     "client_write_timeout": {"client_write_timeout": "7s"},
     "forwarded": {"forwarded": "append"},
     "connect_timeout": {"connect_timeout": "7s"},

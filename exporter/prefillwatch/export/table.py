@@ -407,6 +407,11 @@ RELAY_DISPLACED = _counter(
     (RELAY,),
     "Client connections closed because others needed their place: idle ones, or those that sent no whole request.",
 )
+RELAY_TURNED_AWAY = _counter(
+    "relay_clients_turned_away_total",
+    (RELAY,),
+    "Client connections closed at once because their address had max_clients_per_address of them.",
+)
 RELAY_HELD_BYTES = _gauge(
     "relay_held_bytes",
     (RELAY, Label("of", ("requests", "answers"))),

@@ -65,6 +65,7 @@ class RelayTap:
     retries: int = 0
     usage_refused: int = 0
     displaced: int = 0  # clients that had to leave for others
+    turned_away: int = 0
     lag_counts: list[int] = field(default_factory=list)  # of all processes of this relay together
     lag_sum: float = 0.0
     stats: RelayStats | None = None
@@ -91,6 +92,7 @@ class RelayTap:
         self.lag_sum += stats.lag_sum - (before.lag_sum if before else 0.0)
         self.retries += stats.retries - (before.retries if before else 0)
         self.usage_refused += stats.usage_refused - (before.usage_refused if before else 0)
+        self.turned_away += stats.turned_away - (before.turned_away if before else 0)
         self.displaced += stats.places_given - (before.places_given if before else 0)
         self.skipped_bytes += stats.skipped_bytes - (before.skipped_bytes if before else 0)
         self.stats = stats

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from prefillwatch.relay import lag
+from prefillwatch.relay.addresses import Addresses
 from prefillwatch.relay.bodies import Bodies, BodyShares
 from prefillwatch.relay.client import ClientConnection
 from prefillwatch.relay.client_state import PLACE_PATIENCE_NS
@@ -89,6 +90,7 @@ class Relay:
         self.most_clients = most_clients(raise_descriptor_limit())
         if settings.max_clients:
             self.most_clients = min(self.most_clients, -(-settings.max_clients // settings.relays))
+        self.addresses = Addresses(settings.max_clients_per_address)
         self.places_given = 0  # clients that had to leave for others
         self._hop = Hop(settings.forwarded, name=settings.name.encode())
         self._loops = 0
@@ -239,7 +241,11 @@ class Relay:
                     self._pause_accepting(listener)
                     return
                 continue
-            self._welcome(opened, address)
+            peer = peer_of(address)
+            if self.addresses.admit(peer):
+                self._welcome(opened, peer)
+            else:
+                opened.close()
 
     def _make_place(self) -> bool:
         """Have the client leave that can best: one that is idle, or lingers, or has not managed to send its request."""
@@ -256,7 +262,7 @@ class Relay:
         if self.dialer.open + len(self.dialer.limits) > self.most_clients:
             self.pool.drop_oldest()
 
-    def _welcome(self, opened: socket.socket, address: object) -> None:
+    def _welcome(self, opened: socket.socket, peer: bytes) -> None:
         try:
             prepare(opened)
             tls = None
@@ -265,8 +271,9 @@ class Relay:
 
                 tls = TlsSocket(self._listener_tls.context, opened, None)
             self._refusing_ns = 0
-            self.clients.add(ClientConnection(self, opened, tls, peer_of(address)))
+            self.clients.add(ClientConnection(self, opened, tls, peer))
         except OSError:
+            self.addresses.leave(peer)
             opened.close()
 
     def _pause_accepting(self, listener: socket.socket) -> None:
@@ -284,6 +291,7 @@ class Relay:
     def forget_client(self, client: ClientConnection) -> None:
         """Its connection is closed."""
         self.clients.discard(client)
+        self.addresses.leave(client.peer)
         if self.draining:
             self._stop_when_drained()
 
@@ -378,6 +386,7 @@ class Relay:
             unsent_bytes=self.unsent.size,
             most_clients=self.most_clients,
             places_given=self.places_given,
+            turned_away=self.addresses.turned_away,
             digest=self._digest,
             skipped_bytes=self.tap.skipped_bytes,
         )

@@ -22,6 +22,7 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_body_bytes: int = 64 * 2**20
     max_bodies_bytes: int = 256 * 2**20  # of all relays together
     max_clients: int = 0  # of all relays together; 0: as descriptors allow
+    max_clients_per_address: int = 0  # of this relay; 0: no limit
     relays: int = 1  # that share these two
     request_timeout_s: float = 60.0  # from the first byte of a request to its last; answering has no limit
     connect_timeout_s: float = 10.0

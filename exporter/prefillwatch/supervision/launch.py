@@ -74,6 +74,7 @@ class Launch:
                 max_body_bytes=settings.max_body,
                 max_bodies_bytes=settings.max_bodies,
                 max_clients=settings.max_clients,
+                max_clients_per_address=settings.max_clients_per_address,
                 relays=settings.relays,
                 request_timeout_s=settings.request_timeout,
                 connect_timeout_s=settings.connect_timeout,

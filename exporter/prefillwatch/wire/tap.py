@@ -132,6 +132,7 @@ class RelayStats(msgspec.Struct, frozen=True, array_like=True):
     unsent_bytes: int = 0  # of answers that clients' sockets did not take
     most_clients: int = 0  # that can be connected at once
     places_given: int = 0  # clients that had to leave for others
+    turned_away: int = 0  # connections of addresses that had as many as they may
     digest: int = -1  # of the ids of what is in flight (see `in_flight.spread`); -1: not told
     skipped_bytes: int = 0  # of bodies that were not shown
 

@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prefillwatch.wire.answer import MAX_ANSWER_BYTES, AnswerReader
+from prefillwatch.wire.inflate import Inflater
 
 SSE = "text/event-stream"
 
@@ -295,6 +296,52 @@ def test_a_bomb_is_not_inflated(encoding: str) -> None:
     answer = AnswerReader("chat_completions", SSE, encoding)
     assert answer.feed(bomb) == 0
     assert answer.unparsed == {"encoding": 1}
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+def test_a_bomb_in_many_reads_is_given_up(encoding: str) -> None:
+    bomb = PACKERS[encoding](b"data: {}\n\n" * (64 << 17))
+    answer = AnswerReader("chat_completions", SSE, encoding)
+    inflated = 0
+
+    class Counting:
+        def __init__(self, inner: Inflater) -> None:
+            self.inner = inner
+
+        def feed(self, data: bytes) -> bytes:
+            nonlocal inflated
+            out = self.inner.feed(data)
+            inflated += len(out)
+            return out
+
+    assert answer._inflater is not None
+    answer._inflater = Counting(answer._inflater)
+    for start in range(0, len(bomb), 1024):
+        answer.feed(bomb[start : start + 1024])
+    assert answer.unparsed == {"encoding": 1}
+    assert inflated < (16 << 20) + 256 * len(bomb)
+    assert inflated < 40 << 20
+
+
+def test_an_answer_that_packs_well_is_read_to_its_end() -> None:
+    words = random.Random(1).choices(WORDS, k=100_000)
+    packed = gzip.compress(b"".join(map(chunk, words)))
+    answer = AnswerReader("chat_completions", SSE, "gzip")
+    for start in range(0, len(packed), 16_384):
+        answer.feed(packed[start : start + 16_384])
+    assert (answer.token_events, answer.unparsed) == (100_000, {})
+
+
+def test_a_json_answer_with_too_much_in_it_is_not_read() -> None:
+    answer = AnswerReader("chat_completions", "application/json")
+    answer.feed(b'{"choices":[' + b"{}," * 2_000_001 + b"{}]}")
+    answer.finish()
+    assert (answer.unparsed, answer.complete) == ({"too_long": 1}, False)
+    logprobs = b'{"token":"a","logprob":-1.5,"bytes":[97]},' * 150_000
+    answer = AnswerReader("chat_completions", "application/json")
+    answer.feed(b'{"choices":[{"logprobs":[' + logprobs + b'{}]}],"usage":{"prompt_tokens":5,"completion_tokens":7}}')
+    answer.finish()
+    assert (answer.completion_tokens, answer.unparsed) == (7, {})
 
 
 def test_a_compressed_json_answer() -> None:

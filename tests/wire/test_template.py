@@ -21,6 +21,17 @@ def block(inside: str) -> bytes:
 USUAL = block('{"index":0,"delta":{"content":"Hi"},"finish_reason":null}')
 
 
+def test_a_count_beyond_reason_is_read_the_long_way_where_it_is_ignored() -> None:
+    event = (
+        b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"}}],'
+        b'"usage":{"prompt_tokens":5,"completion_tokens":%d}}\n\n'
+    )
+    answer = AnswerReader("chat_completions", "text/event-stream")
+    for count in (1, 2, 3, 1 << 40, 5):
+        assert answer.feed(event % count) == 1
+    assert answer.completion_tokens == 5
+
+
 def test_a_shape_is_what_surrounds_the_text() -> None:
     template = learn(USUAL, probe)
     assert isinstance(template, Constant)

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeGuard
 
 import msgspec
 
-#: A count beyond this is nonsense, whatever the server meant: a hundred answers of a million tokens are less.
-MAX_TOKENS: Final = 1 << 27
+#: A count beyond this is nonsense, whatever the server meant: a thousand answers of a million tokens are less.
+MAX_TOKENS: Final = 1 << 30
 #: Choice indexes beyond this are folded together, so that no stream can make us keep books without end.
 MAX_CHOICES: Final = 4096
 

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from prefillwatch.wire.facts import AnswerFacts
+from prefillwatch.wire.facts import MAX_TOKENS, AnswerFacts
 
 #: Reads one block of bytes the long way; gives the facts of that block alone, not `complete` if it is not one event.
 Probe = Callable[[bytes], AnswerFacts]
@@ -112,6 +112,8 @@ class Counting:
                     return -1
                 if name in _COMPLETION:
                     completion = int(digits)
+                    if completion > MAX_TOKENS:
+                        return -1
             position = end + len(rest)
         if self.tells_count:
             facts.add_counted_tokens(self.choice, chars, completion)

@@ -117,6 +117,29 @@ def test_a_truncated_answer_has_no_goodbye(
             client.rest()
 
 
+def test_what_is_held_when_an_answer_breaks_off_reaches_a_tls_client_too(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
+) -> None:
+    relay = start(tls_fd=memory)
+    with closing(secured(relay.connect(receive_buffer=4096), pem)) as client:
+        client.send(post())
+        server = upstream.accept()
+        server.head()
+        server.exactly(15)
+        server.send(STREAM_HEAD)
+        piece = chunk(b"x" * 30_000)
+        (connection,) = relay.relay.clients
+        pieces = 0
+        while connection.unsent is None:
+            server.send(piece)
+            pieces += 1
+            server.is_silent(0.001)
+        server.close()
+        assert client.exactly(len(STREAM_HEAD) + len(piece) * pieces).endswith(piece)
+        with pytest.raises((ssl.SSLEOFError, ConnectionResetError)):
+            client.rest()
+
+
 def test_back_pressure_reaches_through_tls(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
 ) -> None:

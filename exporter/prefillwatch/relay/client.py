@@ -179,13 +179,13 @@ class ClientConnection:
         if data is not None:
             now = monotonic_ns()
             if self.state is ClientState.IDLE:
-                self._begin_request(now)
+                self._begin_request(ClientState.HEAD, now)
             self._buffer += data
             self._take_head(now)
 
-    def _begin_request(self, now: int) -> None:
+    def _begin_request(self, state: ClientState, now: int) -> None:
         self._first_ns = now
-        self._go(ClientState.HEAD)
+        self._go(state)
 
     def _take_head(self, now: int) -> None:
         buffer = self._buffer
@@ -432,7 +432,7 @@ class ClientConnection:
     def _await_next(self) -> None:
         self._forget_early()
         if self._buffer or self.state is ClientState.FULL:
-            self._begin_request(monotonic_ns())
+            self._begin_request(ClientState.AHEAD, monotonic_ns())
             self.relay.reactor.soon_back(self._next_request)
         elif self.state is ClientState.LAST:
             self.close_gently()
@@ -440,7 +440,8 @@ class ClientConnection:
             self._go(ClientState.IDLE)
 
     def _next_request(self) -> None:
-        if self.state is ClientState.HEAD:
+        if self.state is ClientState.AHEAD:
+            self._go(ClientState.HEAD)
             self._take_head(monotonic_ns())
             self._read_on()
 
@@ -562,7 +563,9 @@ class ClientConnection:
         self.abort()
 
 
-_RECEIVING: Final = frozenset((ClientState.HANDSHAKE, ClientState.HEAD, ClientState.BODY, ClientState.WAITING))
+_RECEIVING: Final = frozenset(
+    (ClientState.HANDSHAKE, ClientState.AHEAD, ClientState.HEAD, ClientState.BODY, ClientState.WAITING)
+)
 #: Not read, so that the client's end is only announced.
 _STOPPED: Final = frozenset((ClientState.WAITING, ClientState.FULL))
 _FLUSHING: Final = frozenset((ClientState.CLOSING, ClientState.BREAKING))
@@ -570,6 +573,7 @@ _FLUSHING: Final = frozenset((ClientState.CLOSING, ClientState.BREAKING))
 _READ: Final[dict[ClientState, Callable[[ClientConnection], None]]] = {
     ClientState.HANDSHAKE: ClientConnection._read_nothing,
     ClientState.IDLE: ClientConnection._read_head,
+    ClientState.AHEAD: ClientConnection._read_nothing,
     ClientState.HEAD: ClientConnection._read_head,
     ClientState.BODY: ClientConnection._read_body,
     ClientState.WAITING: ClientConnection._read_nothing,

@@ -19,10 +19,11 @@ class ClientState(enum.IntEnum):
     ANSWERING = 5  # it is complete; what comes ahead of the next one is kept for then
     FULL = 6  # the same, and no more is read ahead
     LAST = 7  # the same, and the client has said that it sends nothing more; it may still read
-    CLOSING = 8  # no further request is taken, and our side is closed once what is held has left
-    BREAKING = 9  # an answer broke off: the connection is reset once the client has all of what came
-    LINGERING = 10  # our side is closed, and what comes is thrown away until the client has closed its own
-    CLOSED = 11
+    AHEAD = 8  # bytes of the next request were sent ahead, and have their turn soon
+    CLOSING = 9  # no further request is taken, and our side is closed once what is held has left
+    BREAKING = 10  # an answer broke off: the connection is reset once the client has all of what came
+    LINGERING = 11  # our side is closed, and what comes is thrown away until the client has closed its own
+    CLOSED = 12
 
 
 _S = ClientState
@@ -34,9 +35,10 @@ NEXT: Final = MappingProxyType(
         _S.HEAD: {_S.BODY, _S.CLOSING, _S.CLOSED},
         _S.BODY: {_S.WAITING, _S.ANSWERING, _S.CLOSING, _S.BREAKING, _S.CLOSED},
         _S.WAITING: {_S.BODY, _S.CLOSING, _S.BREAKING, _S.CLOSED},
-        _S.ANSWERING: {_S.FULL, _S.LAST, _S.IDLE, _S.HEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
-        _S.FULL: {_S.HEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
-        _S.LAST: {_S.HEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
+        _S.ANSWERING: {_S.FULL, _S.LAST, _S.IDLE, _S.AHEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
+        _S.FULL: {_S.AHEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
+        _S.LAST: {_S.AHEAD, _S.CLOSING, _S.BREAKING, _S.CLOSED},
+        _S.AHEAD: {_S.HEAD, _S.CLOSING, _S.CLOSED},
         _S.CLOSING: {_S.LINGERING, _S.CLOSED},
         _S.BREAKING: {_S.CLOSED},
         _S.LINGERING: {_S.CLOSED},
@@ -44,7 +46,7 @@ NEXT: Final = MappingProxyType(
     }
 )
 #: No request is being received or answered.
-RESTING: Final = frozenset((_S.HANDSHAKE, _S.IDLE, _S.HEAD))
+RESTING: Final = frozenset((_S.HANDSHAKE, _S.IDLE, _S.HEAD, _S.AHEAD))
 #: The client has its turn later, so that its leaving is not come upon by reading.
 UNREAD: Final = frozenset((_S.WAITING, _S.ANSWERING, _S.FULL, _S.LAST))
 #: When there is no place left for new clients, who has been in one of these states for so long gives its own. Who has

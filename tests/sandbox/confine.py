@@ -98,14 +98,14 @@ def become(user: int) -> None:
 
 _READ_ONLY = 1
 _DETACH = 2
-_REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 32, 4096, 16384, 1 << 18
+_REMOUNT, _BIND, _RECURSIVE, _PRIVATE, _SHARED = 32, 4096, 16384, 1 << 18, 1 << 20
 
 
-def change_root(path: str, mounts: list[tuple[str, str, str, str]], read_only: bool) -> None:
+def change_root(path: str, mounts: list[tuple[str, str, str, str]], read_only: bool, shared: bool = False) -> None:
     """A root of our own in the empty folder ``path``: (what, where, type, options) for each that is mounted there.
 
     The type ``bind`` shows a file or folder of the host, read-only if the options say ``ro``; ``link`` makes a symbolic
-    link. All else is a type of the kernel's.
+    link. All else is a type of the kernel's. ``shared``: mounts of a namespace inside are seen, as on a machine.
     """
     mount("none", "/", "", _RECURSIVE | _PRIVATE)
     mount("root", path, "tmpfs", data="mode=755")
@@ -132,6 +132,8 @@ def change_root(path: str, mounts: list[tuple[str, str, str, str]], read_only: b
     checked(_libc.pivot_root(b".", b"."), "change the root")
     checked(_libc.umount2(b".", _DETACH), "leave the old root")
     os.chdir("/")
+    if shared:
+        mount("none", "/", "", _RECURSIVE | _SHARED)
 
 
 def mount(what: str, where: str, kind: str, flags: int = 0, data: str = "") -> None:

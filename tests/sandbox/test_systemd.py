@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from tests.e2e.processes import PATIENCE_S, Sidecar, Sim, Stream, eventually
+from tests.fakes.certificate import self_signed
 from tests.sandbox.cgroup import ControlGroup
 from tests.sandbox.confined import LAUNCHER, drains, learns
 from tests.sandbox.image import ENVIRONMENT, Image, Mount
 from tests.sandbox.unit_filter import UNIT
 
 Start = Callable[..., "Unit"]
+CREDENTIALS = UNIT.with_name(f"{UNIT.name}.d") / "credentials.conf"
 SYSTEMD = "/lib/systemd/systemd"
 NAME = UNIT.name
 #: What systemd looks for, and nothing of what starts on a machine.
@@ -35,7 +40,7 @@ Environment=LD_LIBRARY_PATH={ENVIRONMENT["LD_LIBRARY_PATH"]}
 class Unit(Sidecar):
     """A systemd and in it our unit, with the settings that its README tells to put into a file."""
 
-    def __init__(self, image: Image, folder: Path, sim: Sim, **settings: str) -> None:
+    def __init__(self, image: Image, folder: Path, sim: Sim, **settings: Any) -> None:
         self.group = ControlGroup()
         self._folder = folder
         for name in ("root", "log", "units", f"units/{NAME}.d", "settings"):
@@ -48,6 +53,8 @@ class Unit(Sidecar):
         (folder / "passwd").write_text("root:x:0:0::/root:/bin/sh\n")
         (folder / "group").write_text("root:x:0:\n")
         data, admin = free_ports()
+        for name, content in settings.pop("files", {}).items():
+            (folder / "settings" / name).write_text(content)
         settings |= {"listen": f"127.0.0.1:{data}", "admin": f"127.0.0.1:{admin}", "upstream": sim.url}
         lines = [f"PREFILLWATCH_{name.upper()}={value}\n" for name, value in settings.items()]
         (folder / "settings/environment").write_text("".join(lines))
@@ -72,7 +79,7 @@ class Unit(Sidecar):
             "privileged": True,
             "cgroups": self.group.folders,
             "namespaces": ["mount", "pid", "uts", "ipc", "cgroup"],
-            "root": {"path": str(self._folder / "root"), "mounts": mounts, "read_only": False},
+            "root": {"path": str(self._folder / "root"), "mounts": mounts, "read_only": False, "shared": True},
             "environment": {
                 "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
                 "container": "sandbox",  # or it would set up the machine
@@ -120,7 +127,7 @@ def free_ports() -> tuple[int, int]:
 def unit(image: Image, sim: Sim, tmp_path: Path) -> Iterator[Start]:
     started: list[Unit] = []
 
-    def start(**settings: str) -> Unit:
+    def start(**settings: Any) -> Unit:
         started.append(unit := Unit(image, tmp_path, sim, **settings))
         eventually(lambda: unit.property("ActiveState") in ("active", "failed"))
         return unit
@@ -167,6 +174,26 @@ def test_settings_that_cannot_be_used_are_not_tried_again(unit: Start) -> None:
     assert started.property("ExecMainStatus") == "2"
     assert started.property("NRestarts") == "0"
     assert "max_body (PREFILLWATCH_MAX_BODY)" in started.log
+
+
+def test_keys_come_as_credentials(unit: Start, tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    files = {
+        "config.yaml": "slo_ttft: 3s\n",
+        "upstream-key": "marker-key\n",
+        "tls.crt": certificate.read_text(),
+        "tls.key": key.read_text(),
+        "admin-token": "marker-token\n",
+    }
+    started = unit(drop_in=CREDENTIALS.read_text(), files=files)
+    assert started.is_active, started.log
+    trusted = ssl.create_default_context(cafile=certificate)
+    assert Stream(started.url.replace("http:", "https:"), tokens=3, verify=trusted).end().done
+    page = started.admin.replace("http:", "https:") + "/metrics"
+    assert httpx.get(page, verify=trusted).status_code == 401
+    shown = httpx.get(page, verify=trusted, headers={"Authorization": "Bearer marker-token"})
+    assert "prefillwatch_certificate_expiry_timestamp_seconds" in shown.text
+    assert "marker" not in started.inside("cat", f"/proc/{started.property('MainPID')}/environ").stdout
 
 
 def test_limits_are_in_force(unit: Start) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from prefillwatch.relay.http_head import Message, Request, Response
+from prefillwatch.wire.routes import endpoint_of, path_of
 from prefillwatch.wire.tap import RequestHead, ResponseHead
 
 _MAX_TEXT: Final = 128
-#: The end of a path tells the endpoint.
 _MAX_PATH: Final = 512
 
 
@@ -38,8 +38,9 @@ def told_response(response: Response, *, observed: bool, injected: bool) -> Resp
 
 
 def _path(request: Request) -> str:
+    """The path, or of one that is too long another one to the same endpoint."""
     path = request.path
-    return path if len(path) <= _MAX_PATH else "…" + path[-_MAX_PATH:]
+    return path if len(path) <= _MAX_PATH else path_of(endpoint_of(path))
 
 
 def _text(message: Message, name: bytes) -> str:

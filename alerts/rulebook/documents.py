@@ -134,6 +134,7 @@ def test_constants(source: Source) -> dict[str, str]:
         "level": str(source.level),
         "start": str(source.start),
         "restarts": str(source.restarts),
+        "renewals": str(source.renewals),
         "itl": repr(float(source.promises["itl"])),
     }
     for alert in all_alerts(source):

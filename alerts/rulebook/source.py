@@ -124,6 +124,10 @@ class Source:
     def restarts(self) -> Duration:
         return self.duration(self.raw["windows"]["restarts"])
 
+    @cached_property
+    def renewals(self) -> Duration:
+        return self.duration(self.raw["windows"]["renewals"])
+
     def hold(self, alert: str) -> Duration:
         return self.duration(self.raw["holds"][alert]["for"])
 
@@ -169,6 +173,7 @@ def _check(source: Source) -> None:
         raise ValueError(
             f"windows.diagnosis ({source.diagnosis}) is shorter than four scrapes ({source.scrape}); lengthen it"
         )
-    _ = source.evaluation, source.freeze, source.level, source.start, source.restarts, source.burn_rates
+    _ = source.evaluation, source.freeze, source.level, source.start, source.restarts, source.renewals
+    _ = source.burn_rates
     for alert in source.raw["holds"]:
         source.keep(alert)

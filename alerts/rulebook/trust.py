@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from alerts.rulebook.names import Names
-from alerts.rulebook.rule import VALUE_AS_COUNT, VALUE_AS_SHARE, Alert, label, number, promql, share
+from alerts.rulebook.rule import VALUE_AS_COUNT, VALUE_AS_SECONDS, VALUE_AS_SHARE, Alert, label, number, promql, share
 from alerts.rulebook.source import Source
 from alerts.rulebook.stalls import held_back_by
 
@@ -16,6 +16,7 @@ def trust_alerts(source: Source) -> tuple[Alert, ...]:
         _upstream_down(names),
         *_exporter_down(names),
         *_relay_unstable(names),
+        *_certificate_expires(names),
         _kv_signal_lost(names),
         *_measurement_unreliable(names),
     )
@@ -113,6 +114,43 @@ def _relay_unstable(n: Names) -> list[Alert]:
                 f"carried them ended."
             ),
             labels={"reason": "lost_streams"},
+        ),
+    ]
+
+
+def _certificate_expires(n: Names) -> list[Alert]:
+    """Certificates that live for hours are renewed within the day, and never have a week left: those are well."""
+    s, name = n.source, "CertificateExpires"
+    expiry = n.metric("certificate_expiry_timestamp_seconds")
+    alert = partial(
+        Alert,
+        name=name,
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="A certificate of prefillwatch is not renewed.",
+    )
+    listener, replica = label("listener"), label(s.replica_label)
+    return [
+        alert(
+            severity="warning",
+            expr=promql(f"""
+                0 < {expiry} - time() < {number(s.threshold("certificate_left"))}
+                unless max_over_time({expiry}[{s.renewals}]) > min_over_time({expiry}[{s.renewals}])
+            """),
+            description=(
+                f"The certificate that the {listener} listener at {replica} serves is good for {VALUE_AS_SECONDS}, and "
+                f"was not renewed in the last {s.renewals}. prefillwatch takes a new one from its files by itself."
+            ),
+            labels={"reason": "soon"},
+        ),
+        alert(
+            severity="critical",
+            expr=promql(f"{expiry} - time() <= 0"),
+            description=(
+                f"The certificate that the {listener} listener at {replica} serves has expired. Clients that verify it "
+                f"do not connect any more."
+            ),
+            labels={"reason": "expired"},
         ),
     ]
 

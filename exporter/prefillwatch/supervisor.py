@@ -351,6 +351,8 @@ class Supervisor:
     def _ask_to_tell_again(self) -> None:
         """A new observer is ready: the relays tell it of the exchanges that are running. After the first, all is up."""
         self._systemd.ready()
+        if not self._observer.restarts:  # the first has missed nothing: the taps were there before it
+            return
         for relay in self._relays:
             relay.signal(signal.SIGUSR2)
 

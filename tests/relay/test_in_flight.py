@@ -163,7 +163,7 @@ def test_what_begins_and_ends_is_told_whatever_is_dropped(
 ) -> None:
     relay = start()
     client, server = streaming(relay, upstream)
-    flood(client, server, chunk(b"data: " + b"x" * 15_000 + b"\n\n"), 1500)
+    flood(client, server, chunk(b"data: " + b"x" * 7_000 + b"\n\n"), 3200)
     assert eventually(lambda: relay.relay.tap.dropped > 0)
     other, its_server = streaming(relay, upstream)
     for number in range(30):

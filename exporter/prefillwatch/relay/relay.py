@@ -182,7 +182,7 @@ class Relay:
     def announce(self) -> None:
         """A new observer is there: tell it what is running."""
         self.tap.flush()
-        self.tap.forget_queue()
+        self.tap.forget_bodies()
         self._say_hello()
         self._in_slices(Exchange.announce, list(self.exchanges.values()))
 

@@ -8,6 +8,7 @@ that too they are lost, and the observer puts its books right by asking what is 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -19,7 +20,7 @@ from typing import Final
 from prefillwatch.relay.lag import LagHistogram
 from prefillwatch.relay.reactor import EDGES, Reactor
 from prefillwatch.wire.in_flight import Ask, decode_ask
-from prefillwatch.wire.tap import MAX_PACKET_BYTES, Kind, PacketBuilder, Payload, encode_payload, pieces
+from prefillwatch.wire.tap import MAX_PACKET_BYTES, Kind, PacketBuilder, Payload, encode_payload, pieces, without_bodies
 
 _INTERVAL_S: Final = 0.02
 #: A gap seen by a relay that was late by as much is in part our own fault.
@@ -32,8 +33,13 @@ BODY_ROOM: Final = 16 * 2**20
 #: This much more is for records without bodies alone: of some 20,000 requests, half a minute of 700 a second. With it,
 #: what one relay holds for its observer is bounded.
 BOOK_ROOM: Final = 8 * 2**20
-#: A read of so many bytes is bulk. Tokens come in reads of a few hundred.
-BULK_BYTES: Final = 16 * 1024
+#: A read of so many bytes is bulk. Tokens come in reads of a few hundred, and with log probabilities of a few thousand.
+BULK_BYTES: Final = 8 * 1024
+#: Packets that waited for an observer which is no more, and lose their bodies in one turn of the loop: half a
+#: millisecond.
+_THINNED_PER_TURN: Final = 2
+#: There is no room, in the socket or in the kernel, which does not say when there is again; each flush tries.
+_LATER: Final = frozenset((errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM))
 #: Asks that are heard in one turn of the loop.
 _ASKS_PER_TURN: Final = 16
 #: At the very end.
@@ -56,6 +62,9 @@ class TapWriter:
         self._socket = _packet_socket(fd) if fd >= 0 else None
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
+        self._stale = 0  # packets at the head of the queue that are to lose their bodies before they are sent
+        self._thinned: deque[bytes] = deque()
+        self._thinned_marks: set[int] = set()
         self._sheds = False  # bodies are left out
         self._kept = 0  # records that wait in the builder, with their bodies left out already
         self._marked: set[int] = set()  # streams that were told to have lost bytes
@@ -106,7 +115,8 @@ class TapWriter:
 
     def flush(self) -> None:
         """Send what was recorded so far, or queue it, or leave out of it what there is no room for."""
-        if self._queue and self._is_short_of_room():
+        self._drain()
+        if (self._queue or self._thinned) and self._is_short_of_room():
             self._shed()
             if self._builder.size < MAX_PACKET_BYTES // 2:
                 return  # what is left waits for more of its kind, or for room
@@ -114,7 +124,7 @@ class TapWriter:
         for packet in self._builder.take_all():
             if self._socket is None:
                 continue
-            if self._queue or not self._send(packet):
+            if self._queue or self._thinned or not self._send(packet):
                 self._enqueue(packet)
 
     def _is_short_of_room(self) -> bool:
@@ -134,27 +144,39 @@ class TapWriter:
             builder.drop(1 + (before - builder.size) // MAX_PACKET_BYTES)
         self._kept = len(builder)
 
-    def forget_queue(self) -> None:
-        """A new observer has no use for what was meant for the old one."""
-        self._builder.dropped += len(self._queue)
-        self._queue.clear()
-        self._queued_bytes = 0
-        if self._builder.forget():
-            self._builder.drop()
-        self._kept = 0
-        self._sheds = False
-        self._marked.clear()
+    def forget_bodies(self) -> None:
+        """A new observer is there. Of what waited for the old one it needs the beginnings and the ends."""
+        self._builder.dropped += len(self._queue) - self._stale
+        self._stale = len(self._queue)
+        self._thinned_marks.clear()
+        self._reactor.soon(self._thin)
+
+    def _thin(self) -> None:
+        """A few packets per turn, so that no token waits."""
+        for _ in range(min(_THINNED_PER_TURN, self._stale)):
+            packet = self._queue.popleft()
+            thin = without_bodies(packet, self._thinned_marks)
+            self._queued_bytes += len(thin) - len(packet)
+            self._thinned.append(thin)
+            self._stale -= 1
+        if self._stale:
+            self._reactor.soon(self._thin)
+            return
+        self._thinned.extend(self._queue)
+        self._queue, self._thinned = self._thinned, deque()
+        self._drain()
 
     def close(self) -> None:
         """Send what is left; now that nothing else is to do, waiting a little for the observer is all right."""
         self.flush()
         for packet in self._builder.take_all():
             self._enqueue(packet)
+        self._thinned.extend(self._queue)
         opened, self._socket = self._socket, None
         if opened is not None:
             opened.settimeout(_LAST_WAIT_S)
             with contextlib.suppress(OSError):
-                for packet in self._queue:
+                for packet in self._thinned:
                     opened.send(packet)
             self._reactor.close(opened)
 
@@ -177,10 +199,10 @@ class TapWriter:
         assert self._socket is not None
         try:
             self._socket.send(packet)
-        except BlockingIOError:
-            return False
-        except OSError:  # nobody holds the other end any more
-            self._builder.dropped += 1
+        except OSError as error:
+            if error.errno in _LATER:
+                return False
+            self._builder.dropped += 1  # nobody holds the other end any more
         return True
 
     def _enqueue(self, packet: bytes) -> None:
@@ -190,9 +212,12 @@ class TapWriter:
         self._queue.append(packet)
         self._queued_bytes += len(packet)
 
-    def _on_event(self, events: int) -> None:
-        while self._queue and self._send(self._queue[0]):
+    def _drain(self) -> None:
+        while self._queue and not self._stale and self._send(self._queue[0]):
             self._queued_bytes -= len(self._queue.popleft())
+
+    def _on_event(self, events: int) -> None:
+        self._drain()
         if self._kept and not self._queue:
             self.flush()
         if events & select.EPOLLIN:

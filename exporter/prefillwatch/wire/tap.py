@@ -227,12 +227,6 @@ class PacketBuilder:
         self._size = _HEADER.size + self.size
         return found
 
-    def forget(self) -> bool:
-        """Drop the records that wait; whether there were any."""
-        waited = bool(self._times)
-        self._clear()
-        return waited
-
     def drop(self, packets: int = 1) -> None:
         """Count packets that are not sent; the next one shows the hole."""
         self.dropped += packets
@@ -326,3 +320,16 @@ class Packet:
         ends = itertools.accumulate(fixed[2 * count :], initial=_HEADER.size + count * _RECORD_BYTES)
         payloads = [data[start:end] for start, end in itertools.pairwise(ends)]
         return fixed[:count], fixed[count : 2 * count], payloads
+
+
+def without_bodies(packet: bytes, marked: set[int]) -> bytes:
+    """A packet with what `PacketBuilder.leave_out_bodies` leaves of its records; its number is the same."""
+    read = Packet(packet)
+    builder = PacketBuilder(read.relay, read.epoch)
+    builder.sequence, builder.dropped = read.sequence - 1, read.dropped
+    times, keys, payloads = read.columns()
+    builder._times += times
+    builder._keys += keys
+    builder._payloads += payloads
+    builder.leave_out_bodies(0, marked)
+    return builder.take()

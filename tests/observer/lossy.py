@@ -243,7 +243,7 @@ def tell(session: Session, dropped: Dropped, *, keeps_books: bool = False, after
     return story
 
 
-def smallest(session: Session, ticks: set[float], fails: Callable[[set[float]], bool]) -> set[float]:
+def smallest(ticks: set[float], fails: Callable[[set[float]], bool]) -> set[float]:
     """A set of lost packets that still fails, and of which none can be left out."""
     size = max(1, len(ticks) // 2)
     while ticks:

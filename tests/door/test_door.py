@@ -208,6 +208,24 @@ def test_an_answer_that_is_cut_off_behind_the_door_has_no_false_end() -> None:
     at_home(scene)
 
 
+def test_no_piece_waits_for_the_one_before_to_be_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    class Watched(conversation.Conversation):
+        async def run(self) -> None:
+            opened = self._writer.get_extra_info("socket")
+            seen.append(opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            await super().run()
+
+    monkeypatch.setattr(door, "Conversation", Watched)
+
+    async def scene(house: House) -> None:
+        assert b" 200 " in await house.say(BEHIND)
+
+    at_home(scene)
+    assert seen == [1]
+
+
 # --- Names
 
 

@@ -171,6 +171,8 @@ class _Visit:
 
     async def _begin(self, tls: ssl.SSLContext | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         self._socket.setblocking(False)
+        # asyncio does that only for sockets that name their protocol; else an answer in two pieces takes 40 ms more.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=_READ_AHEAD_BYTES, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)

@@ -102,7 +102,7 @@ class Supervisor:
         self._observer = Keeper("observer", self._start_observer, self._observer_changed)
         self._relays = [Keeper(watch.name, self._starter(i), self._changed(i)) for i, watch in enumerate(self._watches)]
         self._listen_for_signals()
-        pulse = asyncio.create_task(self._systemd.live())
+        pulse = asyncio.create_task(self._systemd.live(lambda: not unwell(self._watches)))
         renewals = asyncio.create_task(self._certificates.watch(self._renewed))
         self._door = self._make_door()
         try:
@@ -115,7 +115,7 @@ class Supervisor:
                 keeper: asyncio.create_task(keeper.run(), name=keeper.name)
                 for keeper in (self._observer, *self._relays)
             }
-            self._watching = [asyncio.create_task(each) for each in (self._watch_relays(), self._watch_upstream())]
+            self._watching = [asyncio.create_task(each) for each in (self._watch_processes(), self._watch_upstream())]
             number = await self._until_end()
             code = await self._shut_down(number)
         finally:
@@ -219,19 +219,19 @@ class Supervisor:
 
         return pulsed
 
-    async def _watch_relays(self) -> None:
+    async def _watch_processes(self) -> None:
         """Once a second: who has not shown that it lives?"""
-        while True:
+        while not self._draining:
             await asyncio.sleep(_TICK_S)
-            if self._draining:
-                return
             for watch, keeper in zip(self._watches, self._relays, strict=True):
                 before = watch.state
                 to_kill = watch.tick()
                 if watch.state is not before:
                     self._noticed(watch, before)
-                if to_kill:
+                if to_kill and not self._draining:
                     keeper.kill(watch.words())
+            if self._control is not None and self._control.tick():
+                self._observer.kill("it takes nothing any more of what it is told")
 
     def _noticed(self, watch: RelayWatch, before: RelayState) -> None:
         """A relay serves again, or does not any more."""

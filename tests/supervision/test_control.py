@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from prefillwatch.observer_settings import READY_LINE, Control, Process, Restarts, decode_control
-from prefillwatch.supervision.control import ControlChannel
+from prefillwatch.supervision.control import PATIENCE, ControlChannel
 
 
 def state(number: int) -> Control:
@@ -58,11 +58,13 @@ def test_a_stuck_observer_blocks_nobody_and_hears_the_newest_in_the_end() -> Non
             number += 1
             channel.tell(state(number))
         channel.tell(state(number + 1))
+        assert [channel.tick() for _ in range(PATIENCE)] == [False] * (PATIENCE - 1) + [True]
         heard = 0
         while heard <= number:
             heard = decode_control(await asyncio.wait_for(receive_line(channel.theirs), 10)).restarts.observer
         assert heard == number + 1
         assert not channel.is_behind
+        assert not channel.tick()
         channel.close()
 
     asyncio.run(scenario())

@@ -113,3 +113,4 @@ def test_a_name_is_tried_on_all_its_addresses(serve: Serve, monkeypatch: pytest.
 
 def test_a_name_that_is_not_known_is_lost() -> None:
     assert ask("http://no.such.name.invalid:80").outcome is Outcome.LOST
+    assert ask(f"http://{'x' * 70}.invalid:80").outcome is Outcome.LOST  # no name at all

@@ -43,6 +43,21 @@ def test_hears_of_the_start_and_the_end(systemd: tuple[socket.socket, str]) -> N
     assert heard(end) == [b"READY=1", b"STOPPING=1"]
 
 
+def test_hears_nothing_while_another_start_would_help(systemd: tuple[socket.socket, str]) -> None:
+    end, address = systemd
+    notify = SystemdNotify({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "2000"}, PID)
+
+    async def live(well: bool) -> list[bytes]:
+        task = asyncio.create_task(notify.live(lambda: well))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        return heard(end)
+
+    assert asyncio.run(live(False)) == []
+    assert set(asyncio.run(live(True))) == {b"WATCHDOG=1"}
+    notify.close()
+
+
 def test_hears_twice_within_its_limit(systemd: tuple[socket.socket, str]) -> None:
     end, address = systemd
     notify = SystemdNotify({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "20000", "WATCHDOG_PID": str(PID)}, PID)

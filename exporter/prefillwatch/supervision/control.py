@@ -10,6 +10,8 @@ from collections.abc import Callable
 from prefillwatch.observer_settings import READY_LINE, Control, encode
 
 _RETRY_S = 0.5
+#: Ticks that an observer may leave the channel full, which some hundred states fill: it stands still for minutes then.
+PATIENCE = 60
 
 
 class ControlChannel:
@@ -21,6 +23,7 @@ class ControlChannel:
         self._ours.setblocking(False)
         self._on_ready: Callable[[], None] | None = on_ready
         self._latest: bytes | None = None
+        self._behind = 0
         self._loop.add_reader(self._ours, self._read)
 
     def handed_over(self) -> None:
@@ -37,6 +40,11 @@ class ControlChannel:
     def is_behind(self) -> bool:
         """Whether the newest state waits for room."""
         return self._latest is not None
+
+    def tick(self) -> bool:
+        """A second has passed. True: the observer takes nothing any more, and another one would cost nobody a token."""
+        self._behind = self._behind + 1 if self.is_behind else 0
+        return self._behind >= PATIENCE
 
     def tell(self, control: Control) -> None:
         """Send it; when the observer is behind, the newest one is sent as soon as there is room."""

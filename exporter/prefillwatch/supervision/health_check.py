@@ -45,7 +45,8 @@ class HealthCheck:
             return Outcome.LATE, f"no answer within {self._limit_s:g} s"
         except _NOBODY:
             return Outcome.REFUSED, "connection refused"
-        except (OSError, EOFError, h11.ProtocolError) as error:
+        except Exception as error:
+            # Also what is wrong with a name or a certificate, and faults of ours: the next check is in a second.
             return Outcome.LOST, getattr(error, "strerror", None) or type(error).__name__
         return (Outcome.ILL if status >= 500 else Outcome.ANSWERED), f"it says {status}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Final
 
 _SOCKET: Final = "NOTIFY_SOCKET"
@@ -39,10 +39,12 @@ class SystemdNotify:
         """Running answers may finish, then we end."""
         self._say("STOPPING=1")
 
-    async def live(self) -> None:
-        """Tell that our loop runs, twice in the time after which we would be taken for dead. Ends when cancelled."""
+    async def live(self, is_well: Callable[[], bool] = lambda: True) -> None:
+        """Tell that our loop runs and all is well, twice in the time after which we would be taken for dead. Where it
+        is not well for as long, another start is the remedy. Ends when cancelled."""
         while self.pulse_s:
-            self._say("WATCHDOG=1")
+            if is_well():
+                self._say("WATCHDOG=1")
             await asyncio.sleep(self.pulse_s)
 
     def close(self) -> None:

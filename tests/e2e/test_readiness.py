@@ -18,6 +18,7 @@ from tests.e2e.processes import Sidecar, Sim, Stream, eventually
 TOKEN = (
     b'data: {"id":"c","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"t"}}]}\n\n'
 )
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Upstream:

@@ -91,5 +91,5 @@ class Crowd:
     def _add(self, stream: int, kind: Kind, payload: bytes = b"") -> None:
         times, keys, payloads = self._builder.columns
         times.append(time.monotonic_ns())
-        keys.append(stream << 8 | kind)
+        keys.append((stream + 1) << 8 | kind)  # relays count from 1: 0 is the relay itself
         payloads.append(payload)

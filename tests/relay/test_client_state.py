@@ -11,7 +11,7 @@ from tests.relay.peers import Peer, ScriptedUpstream, eventually, get, post
 from tests.relay.running import RunningRelay
 
 from prefillwatch.relay.client import _READ, ClientConnection
-from prefillwatch.relay.client_state import NEXT, RESTING, UNREAD, ClientState, ClientStateError
+from prefillwatch.relay.client_state import NEXT, PLACE_PATIENCE_NS, RESTING, UNREAD, ClientState, ClientStateError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -36,6 +36,13 @@ def test_what_the_table_lacks_is_an_error_and_changes_nothing(relay: RunningRela
                     connection._go(wanted)
                 assert connection.state is state
         connection.state = before
+
+
+def test_whoever_is_waited_for_can_be_asked_for_its_place(relay: RunningRelay) -> None:
+    with looking_at(relay, relay.connect()) as connection:
+        timed = {state for state in ClientState if connection._deadlines(state) is not None}
+    assert timed == set(PLACE_PATIENCE_NS)
+    assert not timed & {ClientState.ANSWERING, ClientState.FULL, ClientState.LAST}  # nobody who is answered
 
 
 @contextmanager

@@ -55,6 +55,7 @@ PLACE_PATIENCE_NS: Final = MappingProxyType(
     {
         _S.HANDSHAKE: 1_000_000_000,
         _S.IDLE: 250_000_000,
+        _S.AHEAD: 1_000_000_000,
         _S.HEAD: 1_000_000_000,
         _S.BODY: 10_000_000_000,
         _S.WAITING: 10_000_000_000,

@@ -291,7 +291,7 @@ def test_an_upload_over_tls_that_waits_for_room_goes_on_when_there_is_some(
 def test_a_client_over_tls_that_takes_nothing_is_left(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
 ) -> None:
-    relay = start(tls_fd=memory, client_write_s=0.3)
+    relay = start(tls_fd=memory, client_write_s=1.0)
     with closing(secured(relay.connect(receive_buffer=4096), pem)) as client:
         client.send(post())
         server = upstream.accept()

@@ -181,6 +181,7 @@ class Supervisor:
             stdin=self._launch.observer_settings(tap_fds, control_fd, admin_fd, self._engine_socket.path),
             pass_fds=(*tap_fds, control_fd, admin_fd),
             env=self._launch.environment(),
+            expendable=True,  # relays carry the tokens, and go on without it
         )
         control.handed_over()
         self._observer_link.handed_over()

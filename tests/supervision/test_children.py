@@ -59,3 +59,24 @@ def test_orphans_are_ours_to_collect_until_it_is_closed() -> None:
         return while_open, adopts_orphans()
 
     assert asyncio.run(play()) == (True, False)
+
+
+def oom_score(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+def test_who_is_expendable_is_ended_first_where_memory_runs_out() -> None:
+    async def play() -> tuple[int, int]:
+        children = Children()
+        kept = children.start(["sleep", "60"], death_signal=signal.SIGKILL)
+        expendable = children.start(["sleep", "60"], death_signal=signal.SIGKILL, expendable=True)
+        scores = oom_score(kept.pid), oom_score(expendable.pid)
+        for child in (kept, expendable):
+            child.signal(signal.SIGKILL)
+            await asyncio.wait_for(child.exited, 10)
+        children.close()
+        return scores
+
+    kept, expendable = asyncio.run(play())
+    assert kept == oom_score(os.getpid())
+    assert expendable == min(1000, kept + 200)

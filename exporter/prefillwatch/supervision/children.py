@@ -10,11 +10,15 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Final
 
 from prefillwatch.own_process import ends_with_us
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
+#: Thousandths of the memory there is, by which a process seems larger to the kernel than it is: proc(5), oom_score_adj.
+_EXPENDABLE: Final = 200
+_MOST_EXPENDABLE: Final = 1000
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: the child must not load libraries
 
 
@@ -75,12 +79,14 @@ class Children:
         pass_fds: Sequence[int] = (),
         ignored: Sequence[int] = (),
         env: Mapping[str, str] | None = None,
+        expendable: bool = False,
     ) -> Child:
         """Start a process in a group of its own, so that a Ctrl-C reaches it only through us.
 
         ``stdin`` is written to it whole; None gives it ours, or nothing when ours is a terminal (a background group
         must not read from one). ``death_signal`` is what the kernel sends it when we die. ``ignored`` signals do it no
-        harm until it listens for them. Raises OSError.
+        harm until it listens for them. ``expendable``: where memory runs out, the kernel ends it before the others.
+        Raises OSError.
         """
         process = subprocess.Popen(  # noqa: S603 (the command is ours, or what the user asked us to run)
             argv,
@@ -91,6 +97,8 @@ class Children:
         )
         child = Child(process, self._loop)
         self._children[process.pid] = child
+        if expendable:
+            _offer_to_the_kernel(process.pid)
         if process.stdin is not None:
             _write_and_close(process.stdin, stdin or b"")
         return child
@@ -118,6 +126,13 @@ def _before_exec(end_with_us: Callable[[], None], ignored: Sequence[int]) -> Non
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
     end_with_us()
+
+
+def _offer_to_the_kernel(pid: int) -> None:
+    """Raise how gladly it is ended for its memory. Without a /proc that allows it, size alone decides."""
+    with contextlib.suppress(OSError, ValueError):
+        path = Path(f"/proc/{pid}/oom_score_adj")
+        path.write_text(str(min(_MOST_EXPENDABLE, int(path.read_text()) + _EXPENDABLE)))
 
 
 def _inherited_stdin() -> int | None:

@@ -112,7 +112,8 @@ class Settings(BaseModel):
     )
     usage: Annotated[Literal["off", "inject"], choice("off", "inject")] = Field(
         "off",
-        description="with inject, ask upstream for token counts where the client did not, and strip them again",
+        description="with inject, ask upstream for token counts where the client did not, and strip them again; "
+        "rests where upstream refuses it",
     )
     request_timeout: Annotated[float, duration(0.1)] = Field(
         60.0, description="limit for receiving a whole request; answering has none"

@@ -256,3 +256,18 @@ def test_a_client_that_takes_nothing_of_what_is_held_is_given_up(
     assert eventually(lambda: not relay.relay.clients)
     assert len(relay.relay.flushing) == 0
     assert client.end() == "reset"
+
+
+def test_what_is_cut_while_the_kernel_holds_some_of_it_does_not_look_complete(
+    relay: RunningRelay, upstream: ScriptedUpstream
+) -> None:
+    client = relay.connect(receive_buffer=4096)
+    client.send(OLD_CLIENT)
+    server = upstream.accept()
+    server.head()
+    server.send(STREAM_HEAD + chunk(PIECE) * 5)
+    relay.tap.wait(Kind.DATA)
+    relay.call(relay.relay.drain)
+    relay.call(relay.relay.cut)
+    assert relay.tap.end().finish is Finish.CUT
+    assert client.end() == "reset"

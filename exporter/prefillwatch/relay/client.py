@@ -548,6 +548,8 @@ class ClientConnection:
         """Close now; calling twice does no harm."""
         opened, self.socket = self.socket, None
         if opened is not None:
+            if self.state is ClientState.BREAKING:  # whatever it is that ends it: not the answer
+                abort_on_close(opened)
             self.unsent = None
             self.relay.unsent.forget(self)
             self._forget_early()

@@ -309,6 +309,13 @@ def test_a_client_that_sends_no_more_is_asked_or_has_left(case: str) -> None:
     assert play
 
 
+def test_a_client_that_sends_no_more_while_its_body_waits_for_room_is_asked_too() -> None:
+    assert Exchange(post(), receive=False) >> client_ends() << to_client(ASK)
+    assert (
+        Exchange(OLD_POST, receive=False) >> client_ends() << ended(Finish.CLIENT_CLOSED) << over(GONE)
+    )  # fmt: skip
+
+
 # Ends
 # ---------------------------------------------------------------------------------------------------------------------
 

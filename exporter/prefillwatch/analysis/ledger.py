@@ -256,6 +256,7 @@ class Ledger:
     def ended(self, request: Request, time_ns: int, outcome: str) -> None:
         """The exchange is over; its books close with the next `advance`, behind the reads that came before. With the
         outcome `LOST` nobody knows how it ended: it counts as no request, and no promise is judged by it."""
+        request.prefix = ()
         self._ended.append((request, time_ns, outcome))
 
     def _open(self, request: Request, choice: int, time_ns: int, *, seen: bool = True) -> int:
@@ -274,6 +275,7 @@ class Ledger:
         request.doubtful = False
         self.timeline.first_token(request.rid, time_ns)
         self.prefixes.remember(request.model, request.prefix)
+        request.prefix = ()  # the request is remembered for long, and this is the largest part of it
         self.causes.first_token(request, time_ns)
         if request.prompt_exact or self.ratio.learned(request.model):
             self._tell_prompt(request, time_ns)

@@ -30,8 +30,9 @@ format: $(READY) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-readme: $(READY) ## write the README's tables of metrics and settings anew
+readme: $(READY) ## write the tables of metrics, settings and bounds anew
 	$(BIN)/python scripts/readme_tables.py
+	$(BIN)/python scripts/security_tables.py
 
 unit: $(READY) tools
 	$(BIN)/pytest $(APART:%=--ignore=%) --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)

@@ -1,4 +1,4 @@
-"""The table of attacks with what was measured: `python -m tests.hostile [-k PART OF A NAME] [--json FILE]`."""
+"""The table of attacks with what was measured: `python -m tests.hostile [-k PART OF A NAME] [--json F] [--page F]`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.hostile.attack import MIB, Result, judge
 from tests.hostile.meter import ROLES
+from tests.hostile.page import with_attacks
 from tests.hostile.table import GROUPS
 
 
@@ -17,8 +18,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
     parser.add_argument("-k", default="", help="only attacks whose group or name has this in it")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
+    parser.add_argument("--page", type=Path, help="put the worst figures of each group into this page")
     arguments = parser.parse_args()
-    rows = []
+    rows, results = [], {}
     print(_line("attack", "sent", "held up", *(f"{role} µs/B" for role in ROLES), *(f"{role} MiB" for role in ROLES)))
     for group in GROUPS:
         wanted = [attack for attack in group.rows if arguments.k in f"{group.name}: {attack.name}"]
@@ -32,8 +34,11 @@ def main() -> int:
                 for problem in result.problems():
                     print(f"      ✗ {problem}", flush=True)
                 rows.append(result.row())
+                results.setdefault(group.name, []).append(result)
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+    if arguments.page:
+        arguments.page.write_text(with_attacks(arguments.page.read_text(), results))
     bad = sum(bool(row["problems"]) for row in rows)
     print(f"{len(rows)} attacks, {bad} of them beyond their bounds")
     return 1 if bad else 0

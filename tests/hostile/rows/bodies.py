@@ -49,11 +49,20 @@ def row(name: str, body: Callable[[int], bytes], n: int, encoding: str = "", **m
 def bomb(coding: str, name: str, body: Callable[[int], bytes], n: int) -> Attack:
     """Per byte sent it may cost what all bytes that are ever inflated cost: the bound is on the request, so the row
     states it for the request."""
-    return row(f"{coding} of {name}", lambda size: packed(coding, body(size)), n, coding, cpu={"observer": INFLATED_US})
+    return row(
+        f"{coding} of {name}",
+        lambda size: packed(coding, body(size)),
+        n,
+        coding,
+        cpu={"observer": INFLATED_US},
+        memory=INFLATED,
+    )
 
 
 #: CPU per byte sent for a request that is small on the wire and large inside: 25 ms of the observer for 1 KB, at most.
 INFLATED_US = 25.0
+#: What is inflated, a copy of it, and the structure that is found in it.
+INFLATED = {"observer": 32 * MIB}
 
 BODIES = [
     row("brackets without end", lambda n: b"[" * n, 256 * 1024),

@@ -80,6 +80,7 @@ class Place:
         self._await_ready()
         self.pids = meter.processes(self._sidecar.pid)
         self.victim = self._new_victim()
+        self._calm: list[Window] = []
         self.quiet(0.5)
         self.before = {role: meter.read(pids) for role, pids in self.pids.items()}
 
@@ -117,7 +118,19 @@ class Place:
 
     def quiet(self, seconds: float) -> Window:
         """The same without an attack."""
-        return self._window(lambda window: time.sleep(seconds))
+        window = self._window(lambda window: time.sleep(seconds))
+        self._calm.append(window)
+        return window
+
+    def calm_ns(self, seconds: float) -> int:
+        """What held up the stream at worst in the latest so many seconds without an attack."""
+        worst = 0
+        for window in reversed(self._calm):
+            worst = max(worst, window.worst_ns)
+            seconds -= window.seconds
+            if seconds <= 0:
+                break
+        return worst
 
     def under(self, attack: Callable[[Stranger], list[Reply]], at: str, baseline: Window, rate: float = 0.0) -> Window:
         """An attack by a stranger; costs are those beyond the baseline's."""

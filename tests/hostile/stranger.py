@@ -82,15 +82,26 @@ class Line:
             found.append(CLOSED)
         return found
 
+    def begun(self, patience_s: float) -> Reply:
+        """The head of an answer that goes on for ever."""
+        self.socket.settimeout(patience_s)
+        try:
+            return self._head()
+        except (OSError, EOFError):
+            return CLOSED
+
     def _reply(self) -> Reply:
+        head = self._head()
+        return Reply(head.status, head.headers, self._body(head.status, head.headers))
+
+    def _head(self) -> Reply:
         while True:
             head = self._until(b"\r\n\r\n")
             status, *lines = head[:-4].split(b"\r\n")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
             code = int(status.split(b" ")[1])
             if code >= 200:
-                break
-        return Reply(code, headers, self._body(code, headers))
+                return Reply(code, headers)
 
     def _body(self, code: int, headers: dict[bytes, bytes]) -> bytes:
         if code in (204, 304):

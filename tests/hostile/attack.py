@@ -123,8 +123,8 @@ class Result:
                 said.append(
                     f"{role}: {self.cpu_us_per_byte(role):.2f} µs of CPU per byte, not {attack.cpu_budget(role)}"
                 )
-            if spent > _LINEAR * ratio * small + 2 * _CPU_FLOOR_S:
-                said.append(f"{role}: {spent / small:.1f} times the CPU for {ratio:.1f} times the bytes")
+            if spent > _LINEAR * ratio * (small + _CPU_FLOOR_S / 2):
+                said.append(f"{role}: {small:.3f} s of CPU, and {spent:.3f} s for {ratio:.1f} times the bytes")
             if self.memory(role) > attack.memory_budget(role):
                 said.append(
                     f"{role}: {self.memory(role) / MIB:.1f} MiB of memory, not {attack.memory_budget(role) / MIB:.1f}"

@@ -144,7 +144,7 @@ def _observer() -> Iterator[Row]:
     yield "model names with series of their own", _set("max_models"), "`other`", "`max_models`"
     yield (
         "what a relay tells while the observer is busy",
-        format_size(tap_writer._MAX_QUEUED_BYTES),
+        f"{format_size(tap_writer.BODY_ROOM)}, {format_size(tap_writer.BOOK_ROOM)} more for beginnings and ends",
         "dropped and counted",
         "",
     )

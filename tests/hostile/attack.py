@@ -143,15 +143,15 @@ class Result:
         }
 
 
-def judge(place: Place, attack: Attack, quiet_s: float = 0.4) -> Result:
+def judge(place: Place, attack: Attack, quiet_s: float = 0.5) -> Result:
     """Once where all is well; else again, up to `ROUNDS` times, since a machine has other work too."""
     result = Result(attack, slowness=meter.slowness())
     while len(result.rounds) < ROUNDS:
         if result.rounds:
             quiet_s = max(quiet_s, min(result.rounds[-1].large.seconds, _LONGEST_QUIET_S))
-        quiet = place.quiet(quiet_s)
-        small = place.under(lambda stranger: attack.act(stranger, attack.n), attack.at, quiet, attack.rate)
-        large = place.under(lambda stranger: attack.act(stranger, 4 * attack.n), attack.at, quiet, attack.rate)
+        place.quiet(quiet_s)
+        small = place.under(lambda stranger: attack.act(stranger, attack.n), attack.at, attack.rate)
+        large = place.under(lambda stranger: attack.act(stranger, 4 * attack.n), attack.at, attack.rate)
         result.rounds.append(Round(place.calm_ns(small.seconds + large.seconds), small, large))
         if not result.problems():
             break

@@ -26,6 +26,8 @@ _SETTLE_LIMIT_S = 30.0
 #: What a bystander waits for an answer; whoever asks for health waits a second or a few.
 _BYSTANDER_S = 5.0
 _ASKS_EVERY_S = 0.25
+#: Windows without an attack that tell what processes need anyhow.
+_USUAL = 6
 _CHAT = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"Who are you?"}]}'
 
 #: What everybody else may want while an attack lasts: where it is asked, and the bytes.
@@ -132,8 +134,13 @@ class Place:
                 break
         return worst
 
-    def under(self, attack: Callable[[Stranger], list[Reply]], at: str, baseline: Window, rate: float = 0.0) -> Window:
-        """An attack by a stranger; costs are those beyond the baseline's."""
+    def _usual(self, role: str) -> float:
+        """CPU time per second, in ns, that a process of ours needs without an attack."""
+        windows = self._calm[-_USUAL:]
+        return sum(window.costs[role].cpu_ns for window in windows) / sum(window.seconds for window in windows)
+
+    def under(self, attack: Callable[[Stranger], list[Reply]], at: str, rate: float = 0.0) -> Window:
+        """An attack by a stranger; costs are those beyond what there is without one."""
         stranger = self.stranger(at, Link(rate))
 
         def act(window: Window) -> None:
@@ -143,9 +150,9 @@ class Place:
                 stranger.leave()
             window.sent = stranger.link.bytes
 
-        return self._window(act, baseline)
+        return self._window(act, attacked=True)
 
-    def _window(self, act: Callable[[Window], None], baseline: Window | None = None) -> Window:
+    def _window(self, act: Callable[[Window], None], *, attacked: bool = False) -> Window:
         window = Window()
         self.pids = meter.processes(self._sidecar.pid)
         for pids in self.pids.values():
@@ -154,7 +161,7 @@ class Place:
         bystander = _Bystander(self, window)
         begun = time.monotonic_ns()
         act(window)
-        if baseline is not None:
+        if attacked:
             self._settle()
         bystander.end()
         ended = time.monotonic_ns()
@@ -164,12 +171,9 @@ class Place:
             window.unanswered["the stream beside it"] = told["broken"]
         for role, pids in self.pids.items():
             after = meter.read(pids)
-            usual = baseline.costs[role].cpu_ns / baseline.seconds * window.seconds if baseline else 0.0
-            window.costs[role] = Cost(
-                max(0, after.cpu_ns - before[role].cpu_ns - int(usual)),
-                after.peak - before[role].rss,
-                after.descriptors,
-            )
+            usual = self._usual(role) * window.seconds if attacked else 0.0
+            spent = max(0, after.cpu_ns - before[role].cpu_ns - int(usual))
+            window.costs[role] = Cost(spent, after.peak - before[role].rss, after.descriptors)
         if meter.processes(self._sidecar.pid) != self.pids:
             window.unanswered["processes"] = "one died or was started anew: " + "".join(self.log[-3:])
         return window
@@ -227,14 +231,14 @@ class _Bystander:
         self._thread.start()
 
     def _run(self) -> None:
-        while True:
+        begun, rounds = time.monotonic(), 0.5
+        while not self._over.wait(max(0.0, begun + rounds * _ASKS_EVERY_S - time.monotonic())):
+            rounds += 1
             for name in ASKED:
                 reply = self._place._ask(name)
                 if reply.status != 200:
                     told = "closed, or no answer in time" if reply == CLOSED else str(reply.status)
                     self._window.unanswered.setdefault(name, told)
-            if self._over.wait(_ASKS_EVERY_S):
-                return
 
     def end(self) -> None:
         self._over.set()

@@ -112,7 +112,7 @@ SLOW_LINK = [
         3,
         {200},
         cpu=_SHARE_US,
-        memory={"relay": 24 * _MIB, "observer": 24 * _MIB},
+        memory={"relay": 24 * _MIB, "observer": 40 * _MIB},
     ),
     Attack("tiny requests on forty connections at 1 Mbit/s", flood(_TINY * 20, 20), 1, {200}, cpu=_SHARE_US),
     Attack(

@@ -61,7 +61,7 @@ bench-smoke: $(READY) ## does the benchmark still work?
 	$(BIN)/python -m tests.bench --smoke
 
 hostile: $(READY) ## attacks on a running sidecar with a stream beside it, judged by what they cost (under 4 minutes)
-	$(BIN)/pytest tests/hostile tests/test_linear_time.py $(ARGS)
+	$(BIN)/pytest tests/hostile $(ARGS)
 
 foreign: $(READY) ## other people's HTTP suites; their files lie in ../shared/foreign or where PWTEST_FOREIGN says (under 6 minutes)
 	@scripts/tools nginx lighttpd apache2 node

@@ -32,7 +32,7 @@ from prefillwatch.relay import (
 from prefillwatch.relay import relay as relays
 from prefillwatch.relay.exchange import core
 from prefillwatch.settings.quantities import format_size
-from prefillwatch.wire import answer, inflate, request, sse
+from prefillwatch.wire import answer, inflate, request, sse, structure
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "security.md"
 _MS = 1e6
@@ -128,6 +128,7 @@ def _observer() -> Iterator[Row]:
         "its size counts",
         "",
     )
+    yield "values in one member of a body", f"{structure.MOST_MARKS:,}", "its bytes count", ""
     yield "an event of an answer", format_size(sse.MAX_EVENT_BYTES), "given up, and the next one read", ""
     yield (
         "an answer in one piece; a compressed one",

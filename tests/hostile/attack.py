@@ -29,7 +29,8 @@ _LONGEST_QUIET_S = 3.0
 
 @dataclass(frozen=True)
 class Attack:
-    """``cpu``: microseconds per byte on the wire; ``memory``: bytes at the peak beyond what there was; each by process.
+    """``cpu``: microseconds per byte on the wire; ``memory``: bytes at the peak beyond what there was; each by process;
+    ``once``: seconds of CPU whatever is sent, for what is small on the wire and has a bound of its own inside.
     ``back``: the statuses that may come back, 0 for closed without one. ``retry_after``: refusals say when to come
     again. ``rate``: bits per second of the attacker's link; 0: no limit."""
 
@@ -40,6 +41,7 @@ class Attack:
     at: str = "data"
     cpu: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
+    once: Mapping[str, float] = field(default_factory=dict)
     held_up_s: float = HELD_UP_S
     retry_after: bool = False
     rate: float = 0.0
@@ -118,7 +120,7 @@ class Result:
         ratio = self.sent / max(1, self.rounds[-1].small.sent)
         for role in meter.ROLES:
             spent, small = self.cpu_s(role), self.cpu_s(role, "small")
-            budget = attack.cpu_budget(role) * self.sent * 1e-6
+            budget = attack.once.get(role, 0.0) + attack.cpu_budget(role) * self.sent * 1e-6
             if spent > budget + _CPU_FLOOR_S:
                 said.append(
                     f"{role}: {self.cpu_us_per_byte(role):.2f} µs of CPU per byte, not {attack.cpu_budget(role)}"

@@ -7,9 +7,7 @@ nanoseconds), it says how long tokens sent in between were held up at worst, onc
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 import select
 import socket
@@ -91,8 +89,6 @@ class Victim:
 
 
 def main() -> None:
-    with contextlib.suppress(OSError):
-        os.nice(-15)  # its reads are the clock here
     victim = Victim(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])
     victim.socket.setblocking(False)
     while True:

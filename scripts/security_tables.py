@@ -30,6 +30,7 @@ from prefillwatch.relay import (
     unsent,
 )
 from prefillwatch.relay import relay as relays
+from prefillwatch.relay.client_state import PLACE_PATIENCE_NS, ClientState
 from prefillwatch.relay.exchange import core
 from prefillwatch.settings.quantities import format_size
 from prefillwatch.wire import answer, inflate, request, sse, structure
@@ -78,8 +79,15 @@ def _relay() -> Iterator[Row]:
     )
     yield "requests that come while the one before is answered", format_size(client._MAX_PIPELINED), "not read yet", ""
     places = f"(descriptors − {room._OWN + room._IN_TRANSIT}) / 2: one in reserve for the way to upstream"
-    gives_way = f"the longest idle one goes, or one without a request for {relays._UNREADY_NS // 10**9} s (503)"
+    head, body = (PLACE_PATIENCE_NS[state] // 10**9 for state in (ClientState.HEAD, ClientState.BODY))
+    gives_way = f"the longest idle one goes, or one that has been {head} s at a head or {body} s at a body (503)"
     yield "connections of clients", places, f"{gives_way}; else new ones wait", "`max_clients`, `ulimit -n`"
+    yield (
+        "connections of one address",
+        f"{_set('max_clients_per_address')}: no limit",
+        "closed",
+        "`max_clients_per_address`",
+    )
     yield "an idle connection", _set("client_idle_timeout"), "closed", "`client_idle_timeout`"
     yield (
         "a client that takes nothing of its answer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, ScriptedUpstream, chunk, event, get, post
+from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, ScriptedUpstream, chunk, event, eventually, get, post
 from tests.relay.running import RunningRelay
 
 from prefillwatch.wire.tap import End, Finish, Kind
@@ -36,6 +36,35 @@ def test_a_stream_passes_untouched_and_is_told_to_the_tap(relay: RunningRelay, u
     assert relay.tap.wait(Kind.REQUEST_END)[0][3] == (15).to_bytes(8, "little")
     times = [time for time, stream, *_ in relay.tap.records if stream == 1]
     assert times == sorted(times)
+
+
+def test_tokens_go_first_and_bulk_waits(
+    relay: RunningRelay, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream is at the front of the loop; while it comes in whole blocks it is no generated text, and at the back."""
+    at_back = relay.relay.reactor._at_back
+    client = relay.connect()
+    assert eventually(lambda: len(relay.relay.clients) == 1)
+    others = len(at_back)  # the listener, and the client
+    client.send(post())
+    server = upstream.accept()
+    server.head()
+    assert eventually(lambda: len(at_back) == others + 1)  # what has not begun to stream can wait
+    server.send(STREAM_HEAD + chunk(event(0)))
+    client.exactly(len(STREAM_HEAD + chunk(event(0))))
+    assert eventually(lambda: len(at_back) == others)
+    to_back, moved = relay.relay.reactor.to_back, []
+    monkeypatch.setattr(relay.relay.reactor, "to_back", lambda fd: (moved.append(fd), to_back(fd)))
+    block = chunk(b": " + b"x" * 200_000 + b"\n\n")
+    for _ in range(4):
+        server.send(block)
+        client.exactly(len(block))
+    assert moved
+    server.send(chunk(event(1)))
+    assert client.exactly(len(chunk(event(1)))) == chunk(event(1))
+    assert eventually(lambda: len(at_back) == others)
+    server.send(LAST_CHUNK)
+    assert client.exactly(5) == LAST_CHUNK
 
 
 def test_several_events_in_one_read_are_one_record(relay: RunningRelay, upstream: ScriptedUpstream) -> None:

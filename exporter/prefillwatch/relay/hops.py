@@ -70,7 +70,7 @@ class Hop(NamedTuple):
         """Whether the request passed through us before: upstream is ourselves, or leads back to us."""
         if not self.name:
             return False
-        for _, name, value in request.headers:  # a loop costs half of what any() does, and every request comes by
+        for _, name, value in request.headers:  # noqa: SIM110 - half of what any() costs, and every request comes by
             if name == b"via" and self.name in value:
                 return True
         return False

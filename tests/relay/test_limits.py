@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.relay.peers import (
+    LAST_CHUNK,
     PATIENCE_S,
     STREAM_HEAD,
     Peer,
@@ -73,6 +74,27 @@ def test_large_uploads_wait_for_each_other_and_all_arrive(
         client.send(b"x" * (LARGEST - MIB - 1))
         answer(upstream, LARGEST)
         assert client.until(b"ok") == OK
+    assert eventually(lambda: held.held == 0)
+
+
+def test_an_upload_of_unknown_length_has_room_for_the_largest_until_its_end_is_known(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream
+) -> None:
+    relay = start(**TWO_BODIES)
+    held = relay.relay.bodies
+    client = relay.connect()
+    client.send(b"POST /anything HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+    client.send(chunk(b"x" * MIB))
+    assert eventually(lambda: held.small == MIB)
+    client.send(chunk(b"x" * MIB))
+    assert eventually(lambda: (held.small, held.large) == (0, LARGEST))
+    client.send(LAST_CHUNK)
+    server = upstream.accept()
+    server.head()
+    assert eventually(lambda: held.large <= 2 * MIB)
+    assert server.until(LAST_CHUNK).count(b"x") == 2 * MIB
+    server.send(OK)
+    assert client.until(b"ok") == OK
     assert eventually(lambda: held.held == 0)
 
 

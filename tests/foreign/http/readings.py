@@ -26,7 +26,7 @@ def faults(case: Case, outcome: Outcome, *, injected: bool = False) -> list[str]
 
 def _differences(ours: Read, theirs: Read, *, injected: bool) -> list[str]:
     found = []
-    if (ours.method, ours.target) != (theirs.method, _origin_form(theirs)):
+    if (ours.method, ours.target) != (theirs.method, origin_form(theirs)):
         found.append(f"{ours.method!r} {ours.target!r} instead of {theirs.method!r} {theirs.target!r}")
     if ours.body != theirs.body and not injected:
         found.append(f"a body of {ours.body[:100]!r} instead of {theirs.body[:100]!r}")
@@ -36,7 +36,7 @@ def _differences(ours: Read, theirs: Read, *, injected: bool) -> list[str]:
     return found
 
 
-def _origin_form(read: Read) -> bytes:
+def origin_form(read: Read) -> bytes:
     """Of a target in absolute form what a server gets."""
     scheme, separator, rest = read.target.partition(b"://")
     if not separator or scheme.lower() not in (b"http", b"https"):

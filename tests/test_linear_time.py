@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import gc
+import gzip
 import importlib
 import inspect
 import itertools
@@ -407,6 +408,16 @@ DECODERS: dict[str, tuple[Callable[[int], Callable[[], object]], int]] = {
     "structure: marks": (lambda n: lambda: has_more_marks(b"[,{" * n, 1000), 300_000),
     "structure: texts": (lambda n: lambda: has_more_marks(b'[","' * n, 1000), 300_000),
     "structure: escapes": (lambda n: lambda: has_more_marks(b',"\\"' * n, 1000), 300_000),
+    "inflate, request: gzip of empty members": (lambda n: chat(gzip.compress(b"") * n, encoding="gzip"), 5000),
+    "inflate, request: the same, wrapped once more": (
+        lambda n: chat(gzip.compress(gzip.compress(b"") * n), encoding="gzip, gzip"),
+        20_000,
+    ),
+    "inflate, request: gzip of brackets": (lambda n: chat(gzip.compress(b"[" * n), encoding="gzip"), 100_000),
+    "inflate, answer: gzip of empty members": (
+        lambda n: by_pieces(answer_reader("gzip"), gzip.compress(b"") * n, 65536),
+        5000,
+    ),
     "inflate: noise": (
         lambda n: tried(lambda data: inflater_for("deflate", 2**25).feed(data), b"\x00" * n), 100_000),
 }  # fmt: skip
@@ -420,6 +431,10 @@ def test_a_decoder_is_linear(name: str) -> None:
 
 #: Modules with functions that take bytes and yet read nothing of strangers by themselves, and why.
 NO_DECODERS = {
+    "addresses": "read from the kernel",
+    "certificate": "read from the operator",
+    "in_flight": "read from our own processes",
+    "relay": "leaves reading to client",
     "blocks": "keeps only",
     "client": "leaves reading to http_head and request_body",
     "core": "leaves reading to http_head and answer",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from prefillwatch.analysis.cases import CaseWorker
-from prefillwatch.analysis.delays import PREFILL, Delay, Stall
+from prefillwatch.analysis.delays import PREFILL, Stall
 from prefillwatch.analysis.heartbeat import Heartbeat
 from prefillwatch.analysis.incidents import IncidentBook
 from prefillwatch.analysis.lifecycle import LOST
@@ -22,7 +22,7 @@ from prefillwatch.analysis.prompts import PromptBuckets
 from prefillwatch.analysis.request import Request
 from prefillwatch.analysis.settings import WaitRule
 from prefillwatch.analysis.sink import Sink
-from prefillwatch.analysis.stalls import StallWatch
+from prefillwatch.analysis.stalls import StallWatch, held_by_client
 from prefillwatch.analysis.stepcosts import StepCosts
 from prefillwatch.analysis.verdict import MOST, judge
 from prefillwatch.analysis.waits import WaitWatch
@@ -196,7 +196,7 @@ class Causes:
 
     def _judge(self, group: Sequence[Stall], now_ns: int) -> None:
         """One verdict for stalls that began and ended together, but for those whose clients held them up."""
-        own = [each for each in group if _held_by_client(each, now_ns)]
+        own = [each for each in group if held_by_client(each.request, each.started_ns, each.ended_ns or now_ns)]
         held = set(own)
         rest = [each for each in group if each not in held] if held else group
         for members in (own, rest):
@@ -216,11 +216,6 @@ class Causes:
             blamed[bucket] = blamed.get(bucket, 0.0) + share.part * seconds
         for bucket, part in blamed.items():
             self._sink.blame(stall.model, bucket, part)
-
-
-def _held_by_client(stall: Delay, now_ns: int) -> bool:
-    end_ns = stall.ended_ns or now_ns
-    return stall.request.blocked_within(stall.started_ns, end_ns) >= MOST * (end_ns - stall.started_ns)
 
 
 def _together(stalls: Iterable[Stall]) -> list[list[Stall]]:

@@ -139,9 +139,10 @@ class GapBook:
         if self._open[slot] and self._from_ns[slot] == _NEVER:
             self._from_ns[slot] = time_ns
 
-    def finish(self, slot: int) -> None:
-        """No more tokens are due (the finish reason came): silence from here on is no open gap."""
-        self._done[slot] = True
+    def finish(self, slot: int, *, done: bool = True) -> None:
+        """No more tokens are due (the finish reason came): silence from here on is no open gap. ``done`` False: there
+        are more after all."""
+        self._done[slot] = done
 
     def tokens(self, slots: Sequence[int], times_ns: Sequence[int], events: Sequence[int]) -> GapBatch:
         """Note reads: of which slot, when, and how many token events (at least one) each completed.

@@ -30,7 +30,7 @@ from prefillwatch.analysis.prompts import NONE, PromptBuckets, TokenRatio
 from prefillwatch.analysis.request import Request
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.sink import IntArray, Sink
-from prefillwatch.analysis.stalls import Return, StallWatch
+from prefillwatch.analysis.stalls import Return, Silence, StallWatch
 from prefillwatch.analysis.witness import EnginePage
 from prefillwatch.wire.fingerprint import BLOCK_CHARS, BLOCK_TOKENS
 
@@ -80,6 +80,7 @@ class Ledger:
         self.add_read = (slots.append, times.append, counts.append)
         self._add_reads = (slots.extend, times.extend, counts.extend)
         self._ended: list[tuple[Request, int, str]] = []
+        self._over: list[tuple[Request, int]] = []
         self._untold: dict[int, Request] = {}  # had a first token, but the size of the prompt is not sure yet
         self._decoding: dict[int, int] = {}
         self._overcounted: dict[int, int] = {}
@@ -165,6 +166,8 @@ class Ledger:
         slot = request.slots.get(choice)
         if slot is None:
             slot = self._open(request, choice, time_ns)
+        elif choice in request.over:
+            self._goes_on(request, choice, time_ns)
         elif time_ns - request.last_ns >= self.shortest_stall_ns or chars >= LONG_TEXT:
             self.returned(request, slot, time_ns, events, chars, tokens)
         slots, times, counts = self._reads
@@ -201,6 +204,13 @@ class Ledger:
         request.told_tokens += tokens
         request.told_events += events
         self._sink.tokens_per_event(request.model, tokens / events, events)
+
+    def choice_over(self, request: Request, choice: int) -> None:
+        """A choice said that it is done: what follows is no silence of it. Its books follow with the next `advance`,
+        behind the reads that came before."""
+        if choice in request.slots and choice not in request.over:
+            request.over.add(choice)
+            self._over.append((request, choice))
 
     def hole(self, request: Request) -> None:
         """Bytes of this request were lost: no gap is measured across."""
@@ -305,6 +315,7 @@ class Ledger:
         """Work through everything told so far. Call every 50 to 200 ms."""
         self._work_through_reads()
         self._note_steps(self.heartbeat.flush(now_ns))
+        self._end_choices(now_ns)
         self.timeline.settle(now_ns)
         self._judge(now_ns)
         self._settle()
@@ -427,6 +438,31 @@ class Ledger:
 
     # --- The end of a request ---
 
+    def _end_choices(self, now_ns: int) -> None:
+        over, self._over = self._over, []
+        for request, choice in over:
+            if choice in request.over and request.rid in self.requests:  # it may have gone on, or be over already
+                slot = request.slots[choice]
+                self.book.finish(slot)
+                self.heartbeat.left(slot)
+                self.causes.interrupted(slot)
+                self._change_decoding(request.model, -1, now_ns)
+
+    def _goes_on(self, request: Request, choice: int, time_ns: int) -> None:
+        """It said that it was done, and was not."""
+        request.over.discard(choice)
+        if (request, choice) in self._over:
+            self._over.remove((request, choice))
+            return
+        slot = request.slots[choice]
+        self.book.finish(slot, done=False)
+        self.heartbeat.joined(slot, time_ns)
+        self._change_decoding(request.model, 1, time_ns)
+
+    def silences(self, now_ns: int) -> list[Silence]:
+        """What is silent now, and which of it is frozen: the one answer for metrics, API, page and alerts."""
+        return self.causes.watch.silences(now_ns, self.heartbeat.clear_step_ns)
+
     def _close_ended(self) -> None:
         ended, self._ended = self._ended, []
         for request, time_ns, outcome in ended:
@@ -444,10 +480,11 @@ class Ledger:
             self._keep_promises(request, time_ns, outcome)
             self.books(request.model).concurrency.finished()
             self._sink.finished(request.model, request.endpoint, outcome)
-        for slot in request.slots.values():
+        for choice, slot in request.slots.items():
             self.book.close(slot)
-            self.heartbeat.left(slot)
-        self._change_decoding(request.model, -len(request.slots), time_ns)
+            if choice not in request.over:
+                self.heartbeat.left(slot)
+        self._change_decoding(request.model, -request.decoding, time_ns)
         self.requests.pop(request.rid, None)
 
     def _keep_promises(self, request: Request, time_ns: int, outcome: str) -> None:

@@ -64,7 +64,9 @@ class Promises:
         self._judge(request, spent_ns / NS / max(request.tokens, 1))
 
     def _last_silence(self, request: Request, time_ns: int) -> None:
-        for slot in request.slots.values():
+        for choice, slot in request.slots.items():
+            if choice in request.over:
+                continue
             last_ns = self._book.last_ns(slot)
             if last_ns is not None and not self._book.holed(slot):
                 self._sink.deadlines(request.model, *self._fluidity.left(slot, time_ns - last_ns))

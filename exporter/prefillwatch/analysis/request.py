@@ -39,6 +39,7 @@ class Request:
     told_prompt: bool = False  # prompt length and TTFT are in the histograms
     told_each: bool = False  # and the tokens of each event too, as usage in the stream told them
     slots: dict[int, int] = field(default_factory=dict)  # choice -> slot in the token books
+    over: set[int] = field(default_factory=set)  # choices that said that they are done
     blocked_since_ns: int = 0  # our write to the client is blocked from here
     blocked_ns: int = 0  # and was blocked for so long before
     blocked_spans: list[tuple[int, int]] = field(default_factory=list)  # the latest of these times
@@ -50,6 +51,11 @@ class Request:
     def in_prefill(self) -> bool:
         """Sent upstream and no token event yet: from outside, waiting and reading the prompt look alike."""
         return bool(self.sent_ns) and not self.first_ns
+
+    @property
+    def decoding(self) -> int:
+        """Choices that have begun and still owe tokens."""
+        return len(self.slots) - len(self.over)
 
     def waited_until(self, time_ns: int) -> bool:
         """Whether it had neither a first token nor an end before this moment."""

@@ -16,6 +16,17 @@ class StallRule(msgspec.Struct, frozen=True):
     factor: float = 4.0
     always_seconds: float = 1.0
 
+    def holds(self, gap_s: float, baseline_s: float | None, tokens: float = 1.0) -> bool:
+        """Whether a gap that brought so many tokens is a stall. ``baseline_s`` is what one takes undisturbed; where it
+        is not known (None or 0) only the longest gaps are."""
+        return gap_s >= self.least_seconds(baseline_s, tokens)
+
+    def least_seconds(self, baseline_s: float | None, tokens: float = 1.0) -> float:
+        """The shortest gap that is a stall."""
+        if not baseline_s:
+            return self.always_seconds
+        return min(max(self.min_seconds, self.factor * baseline_s * tokens), self.always_seconds)
+
 
 class WaitRule(msgspec.Struct, frozen=True):
     """A request without a first token is late after ``min_seconds`` and ``factor`` times what it should take."""

@@ -16,6 +16,7 @@ from prefillwatch.analysis.gaps import GapBook
 from prefillwatch.analysis.pending import Gaps
 from prefillwatch.analysis.request import Request
 from prefillwatch.analysis.settings import StallRule
+from prefillwatch.analysis.verdict import MOST
 
 NS = 1_000_000_000
 
@@ -37,6 +38,16 @@ class Return(NamedTuple):
     def held_back(self, events: int) -> float:
         """Tokens that its text must hold beyond one per event."""
         return max(0.0, self.chars / self.usual_chars - events) if self.usual_chars else 0.0
+
+
+class Silence(NamedTuple):
+    """An open gap of a stream that still owes tokens and that its own reader does not hold up."""
+
+    slot: int
+    request: Request
+    seconds: float
+    frozen: bool
+    """It is a stall already."""
 
 
 class StallWatch:
@@ -131,7 +142,7 @@ class StallWatch:
         details = self._returns.get((slot, end_ns), Return(float(events)))
         baseline_ns = known.baseline_ns if known else self._baseline_ns(slot, clear_step_ns)
         tokens = max(details.tokens, 1.0)
-        if not self._is_stall(end_ns - start_ns, tokens, baseline_ns):
+        if not self._rule.holds((end_ns - start_ns) / NS, baseline_ns / NS, tokens):
             return None, known
         stall = known or Stall(request=request, model=int(gaps.model[index]), started_ns=start_ns, slot=slot)
         stall.started_ns, stall.ended_ns, stall.tokens, stall.baseline_ns = start_ns, end_ns, tokens, baseline_ns
@@ -142,17 +153,26 @@ class StallWatch:
         self._watched[slot] = stall
         return stall, None
 
-    def _is_stall(self, gap_ns: int, tokens: float, baseline_ns: float) -> bool:
-        rule = self._rule
-        if gap_ns >= round(rule.always_seconds * NS):
-            return True
-        if gap_ns < round(rule.min_seconds * NS) or not baseline_ns:
-            return False
-        return gap_ns >= rule.factor * baseline_ns * tokens
-
     def _baseline_ns(self, slot: int, clear_step_ns: int) -> float:
         baseline = self._book.baseline(slot)
         return baseline * NS if baseline is not None else float(clear_step_ns)
+
+    def silences(self, now_ns: int, clear_step_ns: int) -> list[Silence]:
+        """What is silent now, and which of it is frozen. One whose reader takes nothing is not: we read no further for
+        it, and a laptop that sleeps is no freeze that somebody has to get up for."""
+        slots, seconds = self._book.open_gaps(now_ns)
+        found = []
+        for slot, silent in zip(slots.tolist(), seconds.tolist(), strict=True):
+            request = self._owners.get(slot)
+            if request is None:
+                continue
+            if request.blocked_since_ns and held_by_client(request, now_ns - round(silent * NS), now_ns):
+                continue
+            frozen = silent * NS >= self.shortest_ns and self._rule.holds(
+                silent, self._baseline_ns(slot, clear_step_ns) / NS
+            )
+            found.append(Silence(slot, request, silent, frozen))
+        return found
 
     def lasting(self, now_ns: int, clear_step_ns: int) -> list[Stall]:
         """Open gaps that count as stalls by now, old and new ones."""
@@ -170,9 +190,14 @@ class StallWatch:
     def _notice(self, slot: int, start_ns: int, silent_ns: int, clear_step_ns: int) -> Stall | None:
         request = self._owners.get(slot)
         baseline_ns = self._baseline_ns(slot, clear_step_ns)
-        if request is None or not self._is_stall(silent_ns, 1.0, baseline_ns):
+        if request is None or not self._rule.holds(silent_ns / NS, baseline_ns / NS):
             return None
         model = self._book.model(slot)
         stall = Stall(request=request, model=model, started_ns=start_ns, slot=slot, baseline_ns=baseline_ns)
         self.open[slot] = stall
         return stall
+
+
+def held_by_client(request: Request, start_ns: int, end_ns: int) -> bool:
+    """Whether our write to its client was held up for most of this time."""
+    return request.blocked_within(start_ns, end_ns) >= MOST * (end_ns - start_ns)

@@ -267,6 +267,14 @@ class Exchange:
             ledger.token(request, choice, time_ns, count)
         if reader.prompt_tokens and not request.prompt_exact:
             ledger.sized(request, reader.prompt_tokens, reader.cached_tokens)
+        if reader.over is not None or reader.finished:
+            self._choices_over(reader)
+
+    def _choices_over(self, reader: AnswerReader) -> None:
+        for choice in tuple(self.request.slots if reader.finished else reader.over or ()):
+            self._ledger.choice_over(self.request, choice)
+        if 0 in self.request.over:
+            self.slot = -1  # should it go on, that is no usual token
 
     def _lose_sight(self, time_ns: int) -> None:
         """What follows cannot be read; tokens that are not seen are no silence, and no wait."""

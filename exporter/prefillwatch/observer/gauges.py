@@ -6,13 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from prefillwatch.analysis.gaps import GapBook
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.modelbooks import NS, ModelBooks
 from prefillwatch.analysis.models import ModelNames
-from prefillwatch.analysis.request import Request
-from prefillwatch.analysis.settings import StallRule
-from prefillwatch.analysis.verdict import MOST
 from prefillwatch.analysis.windows import SlidingWindows
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
@@ -76,7 +72,7 @@ class Gauges:
         tokens: defaultdict[int, int] = defaultdict(int)
         oldest: dict[int, int] = {}
         for request in self._ledger.requests.values():
-            decoding[request.model] += len(request.slots)
+            decoding[request.model] += request.decoding
             if request.generating and request.in_prefill:
                 waiting[request.model] += 1
                 tokens[request.model] += request.prompt_tokens
@@ -94,25 +90,14 @@ class Gauges:
         return {(self._names.labels[model],): float(value) for model, value in values.items()}
 
     def _open_gaps(self, now_ns: int) -> None:
-        book = self._ledger.book
-        slots, seconds = book.open_gaps(now_ns)
         longest: defaultdict[int, float] = defaultdict(float)
         frozen: dict[int, float] = dict.fromkeys(self._ledger.models, 0.0)
-        blocked = self._blocked()
-        for slot, silent in zip(slots.tolist(), seconds.tolist(), strict=True):
-            if slot in blocked and _held_by_client(blocked[slot], silent, now_ns):
-                continue
-            model = book.model(slot)
-            longest[model] = max(longest[model], silent)
-            if is_frozen(book, slot, silent, self._ledger.settings.stall):
-                frozen[model] = frozen.get(model, 0.0) + 1
+        for silence in self._ledger.silences(now_ns):
+            model = self._ledger.book.model(silence.slot)
+            longest[model] = max(longest[model], silence.seconds)
+            frozen[model] = frozen.get(model, 0.0) + silence.frozen
         self._set(table.OPEN_GAP, self._by_model(dict(longest)))
         self._set(table.FROZEN_STREAMS, self._by_model(frozen))
-
-    def _blocked(self) -> dict[int, Request]:
-        """The slots of requests whose client takes nothing at the moment."""
-        requests = (request for request in self._ledger.requests.values() if request.blocked_since_ns)
-        return {slot: request for request in requests for slot in request.slots.values()}
 
     def _correlation(self, models: Iterable[tuple[str, ModelBooks]], now_ns: int) -> None:
         values: Values = {
@@ -132,23 +117,6 @@ class Gauges:
                 seconds.set_total(labels, totals.seconds)
                 tokens.set_total(labels, totals.tokens)
                 requests.set_total(labels, totals.requests)
-
-
-def is_frozen(book: GapBook, slot: int, silent_seconds: float, rule: StallRule) -> bool:
-    """Whether the open gap of a stream counts as a stall already."""
-    if silent_seconds >= rule.always_seconds:
-        return True
-    if silent_seconds < rule.min_seconds:
-        return False
-    baseline = book.baseline(slot)
-    return baseline is not None and silent_seconds >= rule.factor * baseline
-
-
-def _held_by_client(request: Request, silent_seconds: float, now_ns: int) -> bool:
-    """As a verdict has it: while its client takes nothing we read no further, and the silence is nobody else's. One
-    reader whose laptop sleeps is no freeze that somebody has to get up for."""
-    silent_ns = round(silent_seconds * NS)
-    return request.blocked_within(now_ns - silent_ns, now_ns) >= MOST * silent_ns
 
 
 def _populations(books: ModelBooks) -> tuple[tuple[str, SlidingWindows], ...]:

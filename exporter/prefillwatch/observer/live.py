@@ -191,7 +191,7 @@ class _View:
             "sizes": sized,
             "stalls": self._changed(stalls),
         }
-        self._now = self._count_now(sum(len(each.slots) for each in requests))
+        self._now = self._count_now(sum(each.decoding for each in requests))
         frame = {
             "t": lanes.ms(now_ns),
             "now": self._now,
@@ -202,10 +202,10 @@ class _View:
 
     def _count_now(self, decoding: int) -> list[int]:
         ledger = self._ledger
-        _, silent = ledger.book.open_gaps(self.now_ns)
-        longest_ms = round(float(silent.max()) * 1000) if len(silent) else 0
+        silent = ledger.silences(self.now_ns)
+        longest_ms = round(max((each.seconds for each in silent), default=0.0) * 1000)
         clear_ms = round(ledger.heartbeat.clear_step_ns / _MS)
-        return [decoding, self._prefills.count, len(ledger.causes.watch.open), longest_ms, clear_ms]
+        return [decoding, self._prefills.count, sum(each.frozen for each in silent), longest_ms, clear_ms]
 
     def _describe(self, lane: Lane) -> list[Any]:
         request, totals = lane.request, self._ledger.book.totals(lane.slot)

@@ -49,7 +49,7 @@ class Prefills:
         self._forget_answered(set(requests))
         self._since_ns = now_ns
         self.in_service = [told.number for request, told in self._waiting.items() if request.rid in in_service]
-        if waiting and not self.in_service and not any(each.slots for each in requests):
+        if waiting and not self.in_service and not any(each.decoding for each in requests):
             # Without a stream to show the engine's steps nobody knows; but it works on something.
             self.in_service = [told.number for told in list(self._waiting.values())[:1]]
         return changed, over, sized

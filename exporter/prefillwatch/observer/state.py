@@ -8,7 +8,6 @@ from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.modelbooks import NS
 from prefillwatch.analysis.models import ModelNames
 from prefillwatch.analysis.request import Request
-from prefillwatch.observer.gauges import is_frozen
 from prefillwatch.observer.taps import RelayTap
 
 #: Streams and prefills listed; the counts beside the lists are always of all.
@@ -17,8 +16,7 @@ MOST_LISTED: Final = 500
 
 def streams_now(ledger: Ledger, names: ModelNames, now_ns: int, wall_offset: float) -> dict[str, Any]:
     """Decoding streams, the longest silent first, and requests without a first token, the oldest first."""
-    slots, silent = ledger.book.open_gaps(now_ns)
-    silence = dict(zip(slots.tolist(), silent.tolist(), strict=True))
+    silent = {each.slot: each for each in ledger.silences(now_ns)}
     in_service = {rid for rid, _ in ledger.timeline.in_service_now()}
     streams: list[dict[str, Any]] = []
     prefills: list[dict[str, Any]] = []
@@ -30,8 +28,10 @@ def streams_now(ledger: Ledger, names: ModelNames, now_ns: int, wall_offset: flo
             waited = (now_ns - request.sent_ns) / NS
             prefills.append({**common, "waited_seconds": waited, "in_service": request.rid in in_service})
         for choice, slot in request.slots.items():
-            seconds = silence.get(slot, 0.0)
-            frozen = is_frozen(ledger.book, slot, seconds, ledger.settings.stall)
+            if choice in request.over:
+                continue
+            silence = silent.get(slot)
+            seconds, frozen = (silence.seconds, silence.frozen) if silence is not None else (0.0, False)
             streams.append({**common, "choice": choice, "silent_seconds": seconds, "frozen": frozen})
     streams.sort(key=lambda stream: -float(stream["silent_seconds"]))
     prefills.sort(key=lambda prefill: -float(prefill["waited_seconds"]))

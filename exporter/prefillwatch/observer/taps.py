@@ -220,6 +220,8 @@ class TapReader:
                     and (events or not reader.is_blind)
                     and reader.others is None
                     and not reader.tokens_in_read
+                    and reader.over is None
+                    and not reader.finished
                 ):
                     if events:
                         request = exchange.request

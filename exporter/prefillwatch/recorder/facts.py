@@ -56,6 +56,7 @@ class ToldRead(msgspec.Struct, frozen=True, array_like=True):
     response_id: str = ""
     model: str = ""
     blind: bool = False  # from here on the answer could not be read
+    over: tuple[int, ...] = ()  # choices that said that they are done
 
 
 class ToldAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -126,7 +127,7 @@ def request_facts(exchange: Exchange, most_digests: int | None = None) -> bytes:
     )
 
 
-def read_facts(reader: AnswerReader, events: int) -> bytes:
+def read_facts(reader: AnswerReader, events: int, over: tuple[int, ...] = ()) -> bytes:
     told = ToldRead(
         events,
         reader.chars_in_read,
@@ -137,6 +138,7 @@ def read_facts(reader: AnswerReader, events: int) -> bytes:
         reader.response_id,
         reader.model,
         reader.is_blind,
+        over,
     )
     return _encoder.encode(told)
 
@@ -181,6 +183,7 @@ class ToldReader(AnswerReader):
         self.chars_in_read, self.tokens_in_read, self.others = told.chars, told.tokens, told.others
         self.token_events += told.events
         self._blind = told.blind
+        self.over = set(told.over) or None
         self.identify(told.response_id, told.model)
         self.add_usage(told.prompt_tokens, None, told.cached_tokens)
         return told.events

@@ -97,7 +97,7 @@ class FactNotes(TapReader):
                 if exchange is None or exchange.reader is None:
                     continue
                 reader, begun = exchange.reader, exchange.slot >= 0
-                had_lost_sight = exchange.lost_sight
+                had_lost_sight, were_over = exchange.lost_sight, len(exchange.request.over)
                 events = reader.token_events
                 take(relay, (record,))
                 if (
@@ -106,6 +106,7 @@ class FactNotes(TapReader):
                     and reader.chars_in_read < _SHORT
                     and reader.others is None
                     and not reader.tokens_in_read
+                    and len(exchange.request.over) == were_over
                 ):
                     # As in the base class, usage in such a read is not looked at before the end.
                     add_time(time_ns)
@@ -113,7 +114,8 @@ class FactNotes(TapReader):
                     add_payload(ONE_EVENT[reader.chars_in_read])
                 else:
                     lost = exchange.lost_sight and not had_lost_sight
-                    self._note_read(time_ns, stream, reader, events, lost=lost)
+                    over = exchange.request.over
+                    self._note_read(time_ns, stream, reader, events, over, news=lost or len(over) != were_over)
             else:
                 exchange = streams.get(stream)
                 known = (exchange.facts, exchange.unread) if exchange is not None else None
@@ -123,12 +125,14 @@ class FactNotes(TapReader):
                 if kind not in _PIECES:
                     self.notes.record(time_ns, stream, kind, _without_text(kind, payload))
 
-    def _note_read(self, time_ns: int, stream: int, reader: AnswerReader, events_before: int, *, lost: bool) -> None:
-        """``lost``: from here on the answer cannot be read."""
+    def _note_read(
+        self, time_ns: int, stream: int, reader: AnswerReader, events_before: int, over: set[int], *, news: bool
+    ) -> None:
+        """``news``: from here on the answer cannot be read, or of its choices others are over."""
         events = reader.token_events - events_before - sum((reader.others or {}).values())
-        if events or reader.others or reader.tokens_in_read or reader.prompt_tokens is not None or lost:
+        if events or reader.others or reader.tokens_in_read or reader.prompt_tokens is not None or news:
             assert self.notes is not None
-            self.notes.record(time_ns, stream, _DATA, facts.read_facts(reader, events))
+            self.notes.record(time_ns, stream, _DATA, facts.read_facts(reader, events, tuple(over)))
 
 
 def _without_text(kind: int, payload: bytes) -> bytes:

@@ -170,6 +170,8 @@ class AnswerReader(AnswerFacts):
                     self.tokens_in_read = 0
                     self.others = self.others_tokens = None
                     self.token_events += 1
+                    if self.over is not None:
+                        self.over.discard(0)
                     return 1
         return self._feed(data)
 

@@ -52,6 +52,7 @@ class AnswerFacts:
         "model",
         "others",
         "others_tokens",
+        "over",
         "response_id",
         "token_events",
         "tokens_in_read",
@@ -71,6 +72,7 @@ class AnswerFacts:
         self.tokens_in_read = 0
         self.others: dict[int, int] | None = None
         self.others_tokens: dict[int, int] | None = None
+        self.over: set[int] | None = None  # choices that said that they are done
         self._events_in_read = 0
         self._other_chars = 0  # of all reads
         self._prompt_tokens = 0
@@ -111,7 +113,8 @@ class AnswerFacts:
     def frame(self) -> tuple[Any, ...]:
         """The facts that stay the same while tokens come."""
         identity = (self.response_id, self.model, self._prompt_tokens, self.cached_tokens)
-        return *identity, self.finish_reason, self.finished, self.error, self.complete, self.engine_times
+        over = tuple(self.over or ())
+        return *identity, self.finish_reason, over, self.finished, self.error, self.complete, self.engine_times
 
     def identify(self, response_id: str | None, model: str | None) -> None:
         if response_id and not self.response_id:
@@ -122,6 +125,8 @@ class AnswerFacts:
     def add_tokens(self, choice: int, chars: int) -> None:
         """One token event of `choice` with `chars` characters of text."""
         self.token_events += 1
+        if self.over is not None:
+            self.over.discard(choice)  # it said so too early
         if choice == 0:
             self._events_in_read += 1
             self.chars_in_read += chars
@@ -171,8 +176,13 @@ class AnswerFacts:
             self.error = _short_code(error)
 
     def end_choice(self, choice: int, reason: str | None) -> None:
-        if reason and (choice == 0 or self.finish_reason is None):
+        if not reason:
+            return
+        if choice == 0 or self.finish_reason is None:
             self.finish_reason = reason[:64]
+        if self.over is None:
+            self.over = set()
+        self.over.add(choice)
 
     def _brought(self, choice: int, tokens: int) -> None:
         if tokens <= 0:

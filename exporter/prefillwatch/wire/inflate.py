@@ -216,15 +216,18 @@ def inflate_beginning(content_encoding: str, data: bytes, limit: int) -> bytes:
     if len(codings) != 1:
         raise InflateError("not one coding")
     inflater = _inflater(codings[0], limit)
-    out = bytearray()
+    out: list[bytes] = []
+    size = 0
     for start in range(0, len(data), _CHUNK):
-        if start > len(out) + _MOST_OVERHEAD or len(out) >= limit:
+        if start > size + _MOST_OVERHEAD or size >= limit:
             break
         try:
-            out += inflater.feed(data[start : start + _CHUNK])
+            out.append(inflater.feed(data[start : start + _CHUNK]))
         except InflateError as error:
-            out += error.beginning if isinstance(error, TooLargeError) else error.inflated
+            out.append(error.beginning if isinstance(error, TooLargeError) else error.inflated)
             break
-    if not out:
+        size += len(out[-1])
+    inflated = b"".join(out)[:limit]
+    if not inflated:
         raise InflateError("nothing in it")
-    return bytes(out[:limit])
+    return inflated

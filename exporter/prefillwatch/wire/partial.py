@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from prefillwatch.wire.structure import MOST_MARKS, without_escapes
+from prefillwatch.wire.structure import without_escapes
 
-#: Looked at of one document. Each costs as much as 400 bytes inside a string; a cut body of the size that a relay shows
-#: has some thousand.
-MOST_TOKENS: Final = 2 * MOST_MARKS
+#: Looked at of one document: some 2,000 messages. Each costs as much as 400 bytes inside a string.
+MOST_TOKENS: Final = 20_000
 #: Brackets inside each other beyond which a document is closed: decoders go no deeper.
 _MOST_DEPTH: Final = 1000
 

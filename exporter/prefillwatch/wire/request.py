@@ -32,7 +32,7 @@ from prefillwatch.wire.tolerant import TolerantDecoder, UnreadableError
 T = TypeVar("T")
 
 #: Of a compressed request body no more than this is looked at.
-MAX_INFLATED_BYTES: Final = 4 * 1024 * 1024
+MAX_INFLATED_BYTES: Final = 2 * 1024 * 1024
 #: Of either end of a body, where it is not read.
 GLANCED_BYTES: Final = 4096
 #: The name of a model that nobody can serve: one that is no text, or longer than any name.

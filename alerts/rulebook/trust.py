@@ -16,6 +16,7 @@ def trust_alerts(source: Source) -> tuple[Alert, ...]:
         _upstream_down(names),
         *_exporter_down(names),
         *_relay_unstable(names),
+        _requests_refused(names),
         *_certificate_expires(names),
         _kv_signal_lost(names),
         *_measurement_unreliable(names),
@@ -116,6 +117,25 @@ def _relay_unstable(n: Names) -> list[Alert]:
             labels={"reason": "lost_streams"},
         ),
     ]
+
+
+def _requests_refused(n: Names) -> Alert:
+    """Only for want of room: what is refused because it is wrong is the client's to mend."""
+    s, name = n.source, "RequestsRefused"
+    reasons = "|".join(s.words("refused_for_want_of_room"))
+    refused = n.raw("refused_requests_total", reason=f"~{reasons}")
+    return Alert(
+        name=name,
+        severity="warning",
+        hold=s.hold(name),
+        keep=s.keep(name),
+        expr=promql(f"increase({refused}[{s.diagnosis}]) > 0"),
+        summary="prefillwatch refuses requests for want of room.",
+        description=(
+            f"prefillwatch at {label(s.replica_label)} refused {VALUE_AS_COUNT} requests in {s.diagnosis} "
+            f"({label('reason')}). vLLM never saw them. The runbook says which limit that is."
+        ),
+    )
 
 
 def _certificate_expires(n: Names) -> list[Alert]:

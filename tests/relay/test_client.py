@@ -145,9 +145,7 @@ def test_refusals_repeat_nothing_of_the_request(relay: RunningRelay) -> None:
     assert b"MARKER" not in client.head() + client.rest()
 
 
-def test_the_observer_is_told_a_short_path_to_the_same_endpoint(
-    relay: RunningRelay, upstream: ScriptedUpstream
-) -> None:
+def test_the_observer_is_told_a_short_path_to_that_endpoint(relay: RunningRelay, upstream: ScriptedUpstream) -> None:
     relay.connect().send(get("/%ff" + "/x%ff" * 12_000 + "/v1/models"))
     told = relay.tap.request().path
     assert endpoint_of(told) == "models"

@@ -17,7 +17,7 @@ _BODY = chat(b'[{"role":"user","content":"Hello."}]')
 LARGEST, BUDGET = 8 * MIB, 32 * MIB
 _BLOCK = MIB // 2
 #: How long slow attacks last.
-_SLOW_S = 1.0
+_SLOW_S = 0.7
 
 
 def idle(stranger: Stranger, n: int) -> list[Reply]:

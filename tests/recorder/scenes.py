@@ -21,6 +21,7 @@ from prefillwatch.engine.nvml import GpuMemory
 from prefillwatch.engine.step_report import FinishedRequest, StepReport
 from prefillwatch.lab.simulator import Arrival, Delivery, Engine, SimRequest, preset_engine, run_virtual
 from prefillwatch.observer_settings import Control, Restarts
+from prefillwatch.wire.in_flight import BLOCKED, InFlight, encode_in_flight
 from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead, encode_payload
 
 ANSWERS = Path(__file__).parents[1] / "data" / "answers"
@@ -354,6 +355,43 @@ def goes_bad(live: Live) -> None:
     relay.end(6000, good)
     relay.flush()
     live.advance(12_000)  # the other one lasts
+
+
+def lossy(live: Live) -> None:
+    """Packets are lost, bodies are skipped, and the relay puts the books right."""
+    relay = live.relay
+    for number in range(6):
+        relay.response(5, relay.request(0, {"messages": [{"role": "user", "content": PROMPT * (number + 1)}]}))
+    relay.flush()
+    for at_ms in range(100, 2000, 20):
+        for stream in range(1, 6):
+            relay.data(at_ms, stream, chunk(ANSWER))
+        relay.flush(lose=1000 < at_ms < 1300)
+        live.advance(at_ms)
+    relay.add(2000, 1, Kind.SKIPPED, (90_000).to_bytes(8, "little"))
+    relay.add(2000, 6, Kind.SKIPPED, bytes(8))
+    relay.end(2010, 2)
+    relay.flush(lose=True)
+    live.advance(2100)
+    told = InFlight(0, 9, [1, 3, 4, 5, 6, 8], [ns(1980)] * 6, [3, 3, 3 | BLOCKED, 3, 3, 3])
+    relay.add(2200, 0, Kind.IN_FLIGHT, encode_in_flight(told))
+    head = RequestHead("POST", CHAT, "application/json", resumed=True, received_ns=ns(90), stage=3, body_size=9000)
+    relay.add(2300, 8, Kind.REQUEST, encode_payload(head))
+    relay.response(2300, 8)
+    relay.flush()
+    live.advance(6000)
+    for at_ms in range(6000, 7000, 20):
+        for stream in (1, 3, 5, 6, 8):
+            relay.data(at_ms, stream, chunk(ANSWER))
+        relay.flush()
+        live.advance(at_ms)
+    relay.add(7010, 3, Kind.SKIPPED, bytes(8))
+    relay.data(7020, 1, usage(60, 150) + DONE)
+    for stream in (1, 3, 5, 8):
+        relay.end(7030, stream)
+    relay.add(7040, 0, Kind.GONE)
+    relay.flush()
+    live.advance(12_000)
 
 
 def anything(live: Live, seed: int) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.recorder.scenes import SECRET, anything, engine_tells, every_shape, freeze, goes_bad, simulated
+from tests.recorder.scenes import SECRET, anything, engine_tells, every_shape, freeze, goes_bad, lossy, simulated
 from tests.recorder.stage import Live, incidents, page, played, unpacked
 
 from prefillwatch.recorder.file import RecordingFile
 from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
 
-SCENES = [freeze, every_shape, simulated, engine_tells, goes_bad]
+SCENES = [freeze, every_shape, simulated, engine_tells, goes_bad, lossy]
 
 
 @pytest.mark.parametrize("scene", SCENES)

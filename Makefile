@@ -10,7 +10,7 @@ MINUTES ?= 10
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, root's rights, or minutes of quiet.
 APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox tests/foreign
 
-.PHONY: help demo test lint format readme unit e2e sandbox real truth bench bench-smoke hostile foreign soak sensitivity tools wheel clean
+.PHONY: help demo test lint format reference unit e2e sandbox real truth bench bench-smoke hostile foreign soak sensitivity tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -30,8 +30,8 @@ format: $(READY) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-readme: $(READY) ## write the tables of metrics, settings and bounds anew
-	$(BIN)/python scripts/readme_tables.py
+reference: $(READY) ## write the tables of docs/ that are made from the code anew
+	$(BIN)/python scripts/reference.py
 	$(BIN)/python scripts/security_tables.py
 
 unit: $(READY) tools

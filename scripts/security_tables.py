@@ -205,7 +205,7 @@ def main() -> int:
     wanted = with_bounds(text)
     if "--check" in sys.argv[1:]:
         if text != wanted:
-            print("the bounds in docs/security.md are not what the code says; run: make readme", file=sys.stderr)
+            print("the bounds in docs/security.md are not what the code says; run: make reference", file=sys.stderr)
             return 1
         return 0
     PAGE.write_text(wanted, encoding="utf-8")

@@ -74,3 +74,8 @@ def test_the_readme_names_every_command() -> None:
     text = (ROOT / "README.md").read_text()
     for name in main.list_commands(click.Context(main)):
         assert re.search(rf"(prefillwatch |`){name}\b", text), name
+
+
+def test_the_readme_is_read_to_its_end() -> None:
+    """What is reference or explanation has a page of its own in docs/."""
+    assert len((ROOT / "README.md").read_bytes()) <= 9 * 1024

@@ -15,7 +15,7 @@ from prefillwatch.commands.assets import FOLDERS, LEFT_OUT, asset_paths
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("script", ["readme_tables.py", "security_tables.py"])
+@pytest.mark.parametrize("script", ["reference.py", "security_tables.py"])
 def test_the_tables_of_the_pages_are_what_the_code_says(script: str) -> None:
     checked = subprocess.run(
         [sys.executable, ROOT / "scripts" / script, "--check"], capture_output=True, text=True, check=False

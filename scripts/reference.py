@@ -1,0 +1,76 @@
+"""Writes the tables of docs/ that are made from the code: metrics and settings.
+
+python scripts/reference.py            writes them
+python scripts/reference.py --check    tells whether they are as they should be
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from prefillwatch.config import Settings, shown_default
+from prefillwatch.export import table
+from prefillwatch.export.spec import Spec
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+
+def metrics_table() -> str:
+    specs = [value for value in vars(table).values() if isinstance(value, Spec)]
+    rows = (
+        (f"`{spec.name}`", spec.kind.value, ", ".join(f"`{name}`" for name in spec.label_names), spec.help)
+        for spec in specs
+    )
+    return _table(("name", "type", "labels", "meaning"), rows)
+
+
+def settings_table() -> str:
+    rows = ((f"`{key}`", _default(key), Settings.model_fields[key].description or "") for key in Settings.model_fields)
+    return _table(("key", "default", "meaning"), rows)
+
+
+#: Page, name of the table in it, and what makes it.
+TABLES = (("metrics.md", "metrics", metrics_table), ("configuration.md", "settings", settings_table))
+
+
+def with_table(text: str, name: str, lines: str) -> str:
+    """The page with its table as the code says. Raises ValueError where it has no place for it."""
+    place = re.compile(rf"(<!-- {name}: .*? -->\n).*?(<!-- end -->)", re.DOTALL)
+    if not place.search(text):
+        raise ValueError(f"there is no place for the table of {name}")
+    return place.sub(lambda match: f"{match[1]}{lines}\n{match[2]}", text)
+
+
+def main() -> int:
+    wrong = []
+    for page, name, made in TABLES:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        wanted = with_table(text, name, made())
+        if text != wanted:
+            wrong.append(page)
+            if "--check" not in sys.argv[1:]:
+                (DOCS / page).write_text(wanted, encoding="utf-8")
+    if wrong and "--check" in sys.argv[1:]:
+        print(
+            f"the tables in docs/ are not what the code says ({', '.join(wrong)}); run: make reference", file=sys.stderr
+        )
+        return 1
+    return 0
+
+
+def _default(key: str) -> str:
+    shown = shown_default(key)
+    return f"`{shown}`" if shown else ""
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -52,6 +52,7 @@ def test_a_sidecar_that_sees_everything() -> None:
         ({"tap_dropped": 50.0}, "tap_dropped", Sort.FAULT),
         ({"lag": histogram([0.001] * 90 + [0.2] * 10, (0.01, 0.05, 0.1))}, "loop_lag", Sort.FAULT),
         ({"unparsed": {"chat": 3.0}}, "not_understood", Sort.NOTE),
+        ({"unread": {"memory": 2.0, "time": 5.0}}, "bodies_unread", Sort.NOTE),
         ({"usage_told": False}, "no_usage", Sort.NOTE),
         ({"usage_told": False, "usage_rests": True}, "usage_refused", Sort.NOTE),
         ({"upstream_restarts": 1.0}, "upstream_restarted", Sort.NOTE),

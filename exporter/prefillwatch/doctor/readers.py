@@ -170,6 +170,9 @@ def _trust(span: Span) -> Trust:
         relay_restarts=span.total(table.RELAY_RESTARTS.name) or 0.0,
         lost_streams=span.total(table.RELAY_LOST_STREAMS.name) or 0.0,
         repaired_streams=span.total(table.TAP_REPAIRED_STREAMS.name) or 0.0,
+        unread={
+            reason: count for reason, count in span.totals(table.REQUEST_BODIES_UNREAD.name, "reason").items() if count
+        },
     )
 
 

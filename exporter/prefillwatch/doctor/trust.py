@@ -197,6 +197,15 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
             f"({wording.listed(trust.unparsed)}).",
             events=sum(trust.unparsed.values()),
         )
+    if trust.unread:
+        yield _note(
+            "bodies_unread",
+            "Some prompts are known by the size of their requests alone",
+            f"Of {wording.many(sum(trust.unread.values()), 'request body', 'request bodies')} no more than the size was "
+            f"taken ({wording.listed(trust.unread)}), so until usage tells, their prompts are estimates.",
+            "more of them than there is room or time for (memory, time) may be somebody's attack: see who sends what",
+            bodies=sum(trust.unread.values()),
+        )
     if trust.usage_rests:
         yield _note(
             "usage_refused",

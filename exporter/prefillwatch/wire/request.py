@@ -265,7 +265,7 @@ def _facts(endpoint: str, body: Body, complete: bool) -> RequestFacts:
 
 
 def _is_said(raw: msgspec.Raw) -> bool:
-    return raw not in (_NOTHING, _NULL)
+    return raw is not _NOTHING and raw not in (_NOTHING, _NULL)  # the first is what most are, and quick
 
 
 def _said(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T | None:

@@ -70,6 +70,10 @@ def test_each_blind_spot(change: dict[str, object], symptom: str, sort: Sort) ->
     assert symptoms(replace(CALM, trust=replace(TRUST, **change))) == {symptom: sort}
 
 
+def test_bodies_that_are_no_prompts_are_nothing() -> None:
+    assert symptoms(replace(CALM, trust=replace(TRUST, unread={"content": 9.0}))) == {}
+
+
 def test_reasons_of_failed_scrapes_are_named() -> None:
     trust = replace(TRUST, scrape_success=False, kv_signal=False, scrape_failures={"timeout": 3.0, "http_status": 1.0})
     (found,) = blind_spots(replace(CALM, trust=trust))

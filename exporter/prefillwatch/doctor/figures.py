@@ -114,9 +114,7 @@ class Trust:
     relay_restarts: float = 0.0
     lost_streams: float = 0.0
     repaired_streams: float = 0.0  # requests whose beginning or end was not seen
-    unread: Mapping[str, float] = field(
-        default_factory=dict
-    )  # request bodies of which the size alone counts, by reason
+    unread: Mapping[str, float] = field(default_factory=dict)  # request bodies known by their size alone, by reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -197,14 +197,16 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
             f"({wording.listed(trust.unparsed)}).",
             events=sum(trust.unparsed.values()),
         )
-    if trust.unread:
+    # Content that is no prompt is most often somebody's mistake, and the server refuses it.
+    if unread := {reason: count for reason, count in trust.unread.items() if reason != "content"}:
+        bodies = sum(unread.values())
         yield _note(
             "bodies_unread",
             "Some prompts are known by the size of their requests alone",
-            f"Of {wording.many(sum(trust.unread.values()), 'request body', 'request bodies')} no more than the size was "
-            f"taken ({wording.listed(trust.unread)}), so until usage tells, their prompts are estimates.",
-            "more of them than there is room or time for (memory, time) may be somebody's attack: see who sends what",
-            bodies=sum(trust.unread.values()),
+            f"No more was taken of {wording.many(bodies, 'request body', 'request bodies')} "
+            f"({wording.listed(unread)}), so until usage tells, their prompts are estimates.",
+            "if there are more than there is room or time for (memory, time), see who sends so much",
+            bodies=bodies,
         )
     if trust.usage_rests:
         yield _note(

@@ -308,9 +308,10 @@ def test_every_client_that_was_accepted_gets_its_connection_to_upstream(
     start_process: Callable[..., RelayProcess], upstream: ScriptedUpstream
 ) -> None:
     relay = start_process(descriptors=128)
-    clients = [relay.connect() for _ in range(80)]
-    for client in clients:
-        client.send(post())
+    clients = []
+    for _ in range(80):
+        clients.append(relay.connect())
+        clients[-1].send(post())  # at once, since who is idle makes place for others
     servers = [upstream.accept() for _ in range(44)]
     assert upstream.nobody_came(0.3)  # the others wait to be accepted
     for server in servers:
@@ -327,9 +328,8 @@ def test_clients_beyond_the_number_that_was_set_wait(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
     relay = start(max_clients=4, relays=2)
-    clients = [relay.connect() for _ in range(3)]
-    for number, client in enumerate(clients):
-        client.send(get(f"/{number}"))
+    for number in range(3):
+        relay.connect().send(get(f"/{number}"))
     servers = [upstream.accept(), upstream.accept()]
     assert upstream.nobody_came(0.2)
     assert len(relay.relay.clients) == 2

@@ -96,9 +96,10 @@ def test_who_can_accept_nobody_says_so(start_process: Callable[..., RelayProcess
         descriptors=40, supervisor_fd=line.theirs.fileno(), pass_fds=(line.theirs.fileno(),), client_idle_s=3600
     )
     assert line.pulse().accepting
-    clients = [relay.connect() for _ in range(60)]
-    for client in clients:
-        client.send(get())  # who waits for an answer, unlike who is idle, does not leave for others
+    clients = []
+    for _ in range(60):
+        clients.append(relay.connect())
+        clients[-1].send(get())  # who waits for an answer, unlike who is idle, does not leave for others
     assert eventually(lambda: not line.pulse().accepting)
     for client in clients:
         client.close()

@@ -16,7 +16,9 @@ from prefillwatch.supervision.listening import reachable_here
 
 @click.command()
 @settings_options("admin", "admin_tls_cert", "admin_tls_key")
-@click.option("--ready", is_flag=True, help="Ask for readiness (upstream healthy, not draining), not only for life.")
+@click.option(
+    "--ready", is_flag=True, help="Ask for readiness (relays accept, upstream is up, not draining), not only for life."
+)
 def healthcheck(settings: Settings, ready: bool) -> None:
     """Ask a running prefillwatch whether it is well; the exit code is the answer."""
     click.echo(ask(settings, "/readyz" if ready else "/healthz"))

@@ -201,6 +201,17 @@ def test_a_relay_that_is_behind_is_asked_nothing_and_its_silence_is_no_freeze() 
     assert asked(observed) == [(Ask.LIST, ())]
 
 
+def test_old_news_in_a_new_packet_is_no_backlog() -> None:
+    observed = Observed()
+    relay = Relay(observed)
+    relay.request(9_950)
+    observed.now_ms = 10_000
+    relay.flush()
+    relay.add(3_000, 1, Kind.BLOCKED)  # told again: since when the client takes nothing
+    relay.flush()
+    assert observed.taps.known_until(ns(10_000)) == ns(10_000)
+
+
 def test_what_is_skipped_is_a_hole_in_that_stream_alone() -> None:
     observed = Observed()
     relay = Relay(observed)

@@ -227,3 +227,25 @@ def test_what_a_stopped_observer_costs_is_bounded(
     client, server = streaming(relay, upstream)
     flood(client, server, chunk(event(1)), 1)
     assert eventually(lambda: relay.tap.payload(stream=1) == event(1))
+
+
+def test_a_new_observer_gets_beginnings_and_ends_that_waited_for_the_old_one(
+    relay: RunningRelay, upstream: ScriptedUpstream
+) -> None:
+    client, server = streaming(relay, upstream)
+    flood(client, server, chunk(b"data: " + b"x" * 7_000 + b"\n\n"), 400)
+    assert eventually(lambda: relay.relay.tap._queued_bytes > MIB)
+    other, its_server = streaming(relay, upstream)
+    its_server.send(chunk(event(1)) + LAST_CHUNK)
+    other.exactly(len(chunk(event(1)) + LAST_CHUNK))
+    assert eventually(lambda: 2 not in relay.relay.exchanges)
+    relay.call(relay.relay.tap.flush)
+    relay.call(relay.relay.announce)
+    assert eventually(lambda: relay.relay.tap._queued_bytes < MIB)
+    flood(client, server, chunk(event(2)), 1)
+    assert relay.tap.end(2).finish is Finish.COMPLETE
+    assert relay.tap.story(2) == ["REQUEST", "SKIPPED", "REQUEST_END", "SENT", "RESPONSE", "SKIPPED", "END"]
+    assert relay.tap.wait(Kind.REQUEST, stream=1, count=2)
+    assert eventually(lambda: relay.tap.payload(stream=1).endswith(event(2)))
+    sequences = [packet.sequence for packet in relay.tap.packets]
+    assert sequences == list(range(1, len(sequences) + 1))  # nothing but bodies is missing

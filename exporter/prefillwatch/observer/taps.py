@@ -145,7 +145,8 @@ class TapReader:
     def take(self, packet: Packet, now_ns: int) -> None:
         relay = self.relays.setdefault(packet.relay, RelayTap())
         if packet.count:
-            relay.last_ns, relay.taken_ns = packet.last_ns, now_ns
+            # A packet may end with news of old: what is told again has its own time.
+            relay.last_ns, relay.taken_ns = max(relay.last_ns, packet.last_ns), now_ns
         self._follow(relay, packet, now_ns)
         self._packet(relay, packet)
 

@@ -164,6 +164,7 @@ class TapWriter:
             return
         self._thinned.extend(self._queue)
         self._queue, self._thinned = self._thinned, deque()
+        self._thinned_marks.clear()
         self._drain()
 
     def close(self) -> None:

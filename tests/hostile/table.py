@@ -14,7 +14,7 @@ from tests.hostile.place import Place
 from tests.hostile.rows.admin import ADMIN
 from tests.hostile.rows.answers import ANSWERS
 from tests.hostile.rows.bodies import BODIES
-from tests.hostile.rows.connections import BUDGET, CONNECTIONS, LARGEST, UPLOADS
+from tests.hostile.rows.connections import BUDGET, CONNECTIONS, DESCRIPTORS, LARGEST, PLACES, UPLOADS
 from tests.hostile.rows.engine import ENGINE
 from tests.hostile.rows.heads import HEADS
 from tests.hostile.rows.slow_link import SLOW_LINK
@@ -50,6 +50,12 @@ def _with_little_room() -> Iterator[Place]:
         yield place
 
 
+@contextlib.contextmanager
+def _with_few_descriptors() -> Iterator[Place]:
+    with contextlib.closing(Place(prefix=("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}"))) as place:
+        yield place
+
+
 @dataclass(frozen=True)
 class Group:
     """Attacks on one sidecar. ``start`` starts it, and ends it with its context."""
@@ -64,6 +70,7 @@ GROUPS = [
     Group("bodies", BODIES),
     Group("connections", CONNECTIONS),
     Group("uploads", UPLOADS, _with_little_room),
+    Group("places", PLACES, _with_few_descriptors),
     Group("answers", ANSWERS),
     Group("admin", ADMIN),
     Group("a slow link", SLOW_LINK),

@@ -26,6 +26,14 @@ def idle(stranger: Stranger, n: int) -> list[Reply]:
     return lines[0].send(_GET).replies() if lines[0].is_open else [CLOSED]
 
 
+def takes_all_places(stranger: Stranger, n: int) -> list[Reply]:
+    """More connections than there are descriptors for, then one that wants something."""
+    for _ in range(n):
+        stranger.connect().send(b"GET /x HTTP/1.1\r\n")
+    stranger.wait(2.0)
+    return stranger.say(_GET)
+
+
 def slowly(stranger: Stranger, n: int, start: bytes, byte: bytes) -> list[Reply]:
     """Many connections that each send a byte now and then."""
     lines = [stranger.connect().send(start) for _ in range(n)]
@@ -177,4 +185,12 @@ _HELD = {"relay": BUDGET + 8 * MIB, "observer": 80 * MIB}
 UPLOADS = [
     Attack("uploads that are not quite sent", uploads, 3, {503, 408, 413, 0}, memory=_HELD, retry_after=True),
     Attack("prompts that are not quite sent", prompts, 4, {503, 408, 413, 0}, memory=_HELD, retry_after=True),
+]
+
+#: What the sidecar under this attack may open: place for some fifty clients.
+DESCRIPTORS = 128
+PLACES = [
+    Attack(
+        "heads that are never ended, more than there are descriptors for", takes_all_places, 50, {200}, cpu=REQUEST_US
+    )
 ]

@@ -109,6 +109,8 @@ class Result:
             said.append("a 503 does not say when to come again")
         for what, how in (last.small.unanswered | last.large.unanswered).items():
             said.append(f"{what}: {how}")
+        for each in self.rounds:  # a machine that is busy explains late answers, but no death
+            said += [died for window in (each.small, each.large) if (died := window.died)]
         if self.held_up_s > attack.held_up_s:
             said.append(
                 f"another stream was held up for {self.held_up_s * 1e3:.0f} ms, not {attack.held_up_s * 1e3:.0f}"

@@ -62,6 +62,7 @@ class Window:
     replies: list[Reply] = field(default_factory=list)
     costs: dict[str, Cost] = field(default_factory=dict)
     unanswered: dict[str, str] = field(default_factory=dict)
+    died: str = ""
 
 
 class Place:
@@ -180,7 +181,7 @@ class Place:
             spent = max(0, after.cpu_ns - before[role].cpu_ns - int(usual))
             window.costs[role] = Cost(spent, after.peak - before[role].rss, after.descriptors)
         if meter.processes(self._sidecar.pid) != self.pids:
-            window.unanswered["processes"] = "one died or was started anew: " + "".join(self.log[-3:])
+            window.died = "a process died or was started anew: " + "".join(self.log[-3:])
         return window
 
     def _settle(self) -> None:

@@ -8,6 +8,7 @@ import json
 import random
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -30,9 +31,17 @@ def readers(url: str, count: int, *kinds: Kind, model: str = "sim-4b") -> Iterat
     try:
         yield
     finally:
-        loop.call_soon_threadsafe(task.cancel)
-        thread.join(JOIN_S)
+        _cancel(loop, task, thread)
         assert not thread.is_alive()
+
+
+def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[object], thread: threading.Thread) -> None:
+    """More than once: before Python 3.12 a wait that is over at that moment swallows it."""
+    deadline = time.monotonic() + JOIN_S
+    while thread.is_alive() and time.monotonic() < deadline:
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(task.cancel)
+        thread.join(1.0)
 
 
 def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[object]) -> None:

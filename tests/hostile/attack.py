@@ -127,13 +127,18 @@ class Result:
                 said.append(
                     f"{role}: {self.cpu_us_per_byte(role):.2f} µs of CPU per byte, not {attack.cpu_budget(role)}"
                 )
-            if spent > _LINEAR * ratio * (small + _CPU_FLOOR_S / 2):
+            if min(self._beyond_linear(each, role, ratio) for each in self.rounds) > 0:
                 said.append(f"{role}: {small:.3f} s of CPU, and {spent:.3f} s for {ratio:.1f} times the bytes")
             if self.memory(role) > attack.memory_budget(role):
                 said.append(
                     f"{role}: {self.memory(role) / MIB:.1f} MiB of memory, not {attack.memory_budget(role) / MIB:.1f}"
                 )
         return said
+
+    def _beyond_linear(self, each: Round, role: str, ratio: float) -> float:
+        """Seconds of CPU at 4 n beyond what those at n allow."""
+        small, large = (window.costs[role].cpu_ns * 1e-9 / self.slowness for window in (each.small, each.large))
+        return large - _LINEAR * ratio * (small + _CPU_FLOOR_S / 2)
 
     def row(self) -> dict[str, Any]:
         return {

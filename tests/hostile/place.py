@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import threading
@@ -142,8 +143,7 @@ class Place:
 
     def _usual(self, role: str) -> float:
         """CPU time per second, in ns, that a process of ours needs without an attack."""
-        windows = self._calm[-_USUAL:]
-        return sum(window.costs[role].cpu_ns for window in windows) / sum(window.seconds for window in windows)
+        return statistics.median(window.costs[role].cpu_ns / window.seconds for window in self._calm[-_USUAL:])
 
     def under(self, attack: Callable[[Stranger], list[Reply]], at: str, rate: float = 0.0) -> Window:
         """An attack by a stranger; costs are those beyond what there is without one."""

@@ -33,8 +33,19 @@ class _Reactor:
     def register(self, fd: int, handler: Any, mask: int = 0) -> None:
         self.handlers[fd] = handler
 
+    def register_back(self, fd: int, handler: Any, mask: int = 0) -> None:
+        self.handlers[fd] = handler
+
+    def to_front(self, fd: int) -> None:
+        """There is no queue."""
+
     def soon(self, callback: Callable[[], None]) -> None:
         self.waiting.append(callback)
+
+    soon_back = soon
+
+    def guarded(self, callback: Callable[[], object]) -> None:
+        callback()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Nothing is late here."""
@@ -150,7 +161,7 @@ class _Passing:
             self._carry_out(self.core.read(b"", 4))
 
     def close(self) -> None:
-        self._carry_out(self.core.upstream_gone(5, clean=True, may_repeat=False))
+        self._carry_out(self.core.upstream_gone(5, clean=True, may_repeat=False, unread=False))
 
     def _carry_out(self, commands: Iterable[Any]) -> None:
         for command in commands:

@@ -170,7 +170,11 @@ class Stage:
             relay = self.relay.relay
             waiting = all(exchange.core.state is State.RECEIVING for exchange in relay.exchanges.values())
             flushed = all(client.unsent is None for client in relay.clients)
-            quiet = waiting and flushed and not relay.reactor._soon
+            quiet = (
+                waiting
+                and flushed
+                and not (relay.reactor._soon or relay.reactor._soon_back or relay.reactor._back_waits)
+            )
             seen.append((quiet, relay._last_stream))
             done.set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,6 +19,8 @@ from tests.foreign.http.readings import faults
 from tests.foreign.http.stage import Origin, Stage
 from tests.foreign.http.test_answers import client_reads
 from tests.relay.peers import eventually
+
+from prefillwatch.relay.certificate import shared_memory, write_shared
 
 #: Ways in and out of a relay beside plain TCP, and how many cases each gets.
 WAYS = {"plain": 1000, "usage injected": 250, "TLS": 150, "unix socket": 150}
@@ -38,7 +41,10 @@ def open_stage(tmp_path: Path) -> Iterator[Callable[[str], Stage]]:
                 server.load_cert_chain(certificate, key)
                 origin = Origin(context=server)
                 options["context"] = ssl.create_default_context(cafile=str(certificate))
-                options |= {"tls_cert": str(certificate), "tls_key": str(key), "upstream_ca": str(certificate)}
+                memory = shared_memory()
+                stack.callback(os.close, memory)
+                write_shared(memory, key.read_bytes() + certificate.read_bytes())
+                options |= {"tls_fd": memory, "upstream_ca": str(certificate)}
             opened = Stage(origin, **options)
             stack.callback(opened.close)
             return opened

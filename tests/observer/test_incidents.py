@@ -119,3 +119,23 @@ def test_ids_of_two_observers_differ() -> None:
         history.add(incident())
         documents += history.newest([], time.monotonic_ns(), 1)
     assert documents[0]["id"] != documents[1]["id"]
+
+
+def test_the_order_is_that_of_the_monotonic_clock_whatever_the_one_on_the_wall_does() -> None:
+    """It may be stepped back, and two looks at it are never the same moment."""
+    offsets = iter((7200.0, 0.0, 0.0, 1e-6))
+    history = IncidentHistory(ModelNames(), wall_offset=lambda: next(offsets))
+    older, newer = incident(20), incident(10)
+    together = [incident(5), incident(5)]
+    for number, each in enumerate((older, newer, *together)):
+        each.number = number
+    for each in together:
+        each.started_ns = together[0].started_ns
+    for each in (older, newer, *together):
+        history.add(each)
+    assert [each["id"].rpartition("-")[2] for each in history.newest([], time.monotonic_ns(), 9)] == [
+        "2",
+        "3",
+        "1",
+        "0",
+    ]

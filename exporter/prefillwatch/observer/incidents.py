@@ -35,12 +35,13 @@ class IncidentHistory:
         self.heard: Callable[[dict[str, Any]], None] | None = None
         self._names = names
         self._wall_offset = wall_offset
-        self._closed: deque[dict[str, Any]] = deque(maxlen=MOST_KEPT)
+        #: With when each began and its number: moments on the wall are too coarse to tell what began together.
+        self._closed: deque[tuple[int, int, dict[str, Any]]] = deque(maxlen=MOST_KEPT)
 
     def add(self, incident: Incident) -> None:
         """It is over: keep it, and log it. Nothing of it is the text of a prompt or an answer."""
         document = self._document(incident, incident.ended_ns, ongoing=False)
-        self._closed.append(document)
+        self._closed.append((incident.started_ns, incident.number, document))
         if self.log:
             _log.info("incident %s", json.dumps(document))
         if self.heard is not None:
@@ -48,8 +49,9 @@ class IncidentHistory:
 
     def newest(self, ongoing: Iterable[Incident], now_ns: int, limit: int) -> list[dict[str, Any]]:
         """Those that last and those that are over, by their beginning, the newest first."""
-        documents = [self._document(each, now_ns, ongoing=True) for each in ongoing]
-        return sorted([*self._closed, *documents], key=lambda each: -float(each["started_at"]))[:limit]
+        lasting = [(each.started_ns, each.number, self._document(each, now_ns, ongoing=True)) for each in ongoing]
+        ordered = sorted([*self._closed, *lasting], key=lambda each: (-each[0], each[1]))
+        return [document for _, _, document in ordered[:limit]]
 
     def _document(self, incident: Incident, now_ns: int, *, ongoing: bool) -> dict[str, Any]:
         tally = incident.tally(now_ns)

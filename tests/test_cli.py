@@ -235,6 +235,14 @@ def test_check_of_a_whole_server_says_ok_in_every_line(upstream: HTTPServer) -> 
             "metrics: the page does not tell KV cache usage, KV cache capacity, preemptions",
         ),
         ({"/metrics": (200, b"up 1\n")}, "metrics: the page is of no server kind known here; no KV cache and queue"),
+        (
+            {"/metrics": (200, b"vllm:time_to_first_token_seconds_count 7\n")},
+            "metrics: the page is of vllm, without gauges; no KV cache and queue",
+        ),
+        (
+            {"/metrics": (200, b"".join(b'vllm:num_requests_running{pid="%d"} 1\n' % pid for pid in range(4099)))},
+            "metrics: the page has 3 more series than are read; figures are incomplete",
+        ),
     ],
 )
 def test_check_names_what_is_missing_and_is_content(

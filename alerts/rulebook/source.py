@@ -128,6 +128,10 @@ class Source:
     def renewals(self) -> Duration:
         return self.duration(self.raw["windows"]["renewals"])
 
+    @cached_property
+    def signal(self) -> Duration:
+        return self.duration(self.raw["windows"]["signal"])
+
     def hold(self, alert: str) -> Duration:
         return self.duration(self.raw["holds"][alert]["for"])
 
@@ -173,7 +177,8 @@ def _check(source: Source) -> None:
         raise ValueError(
             f"windows.diagnosis ({source.diagnosis}) is shorter than four scrapes ({source.scrape}); lengthen it"
         )
-    _ = source.evaluation, source.freeze, source.level, source.start, source.restarts, source.renewals
+    _ = source.evaluation, source.freeze, source.level, source.start, source.restarts
+    _ = source.renewals, source.signal
     _ = source.burn_rates
     for alert in source.raw["holds"]:
         source.keep(alert)

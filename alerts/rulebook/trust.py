@@ -176,6 +176,7 @@ def _certificate_expires(n: Names) -> list[Alert]:
 
 
 def _kv_signal_lost(n: Names) -> Alert:
+    """Lost is only what was there: a server that never told it, whatever its kind, has lost nothing."""
     s, name = n.source, "KVSignalLost"
     without = "~" + "|".join(s.words("servers_without_kv"))
     return Alert(
@@ -183,6 +184,7 @@ def _kv_signal_lost(n: Names) -> Alert:
         severity="warning",
         expr=promql(f"""
             {n.metric("kv_signal_present")} == 0
+            and max_over_time({n.metric("kv_signal_present")}[{s.signal}]) == 1
             and {n.metric("up")} == 1
             unless ignoring (server) {n.raw("upstream_info", server=without)} == 1
         """),

@@ -92,14 +92,17 @@ def _first_token_stuck(n: Names) -> Alert:
 
 
 def _kv_cache_nearly_full(n: Names) -> Alert:
-    """On average over a few scrapes: use falls and rises with every answer that ends, and a dip is no room."""
+    """On average over a few scrapes: use falls and rises with every answer that ends, and a dip is no room. A server
+    that has no such gauge, and an older prefillwatch that takes another one for it, say nothing."""
     s, name = n.source, "KVCacheNearlyFull"
+    without = "~" + "|".join(s.words("servers_without_kv"))
     return Alert(
         name=name,
         severity="warning",
-        expr=promql(
-            f"avg_over_time({n.metric('kv_cache_usage_ratio')}[{s.level}]) > {number(s.threshold('kv_usage'))}"
-        ),
+        expr=promql(f"""
+            avg_over_time({n.metric("kv_cache_usage_ratio")}[{s.level}]) > {number(s.threshold("kv_usage"))}
+            unless ignoring (engine, server) {n.raw("upstream_info", server=without)} == 1
+        """),
         hold=s.hold(name),
         keep=s.keep(name),
         summary="The KV cache is nearly full.",

@@ -25,6 +25,9 @@ OF_A_SIDECAR = b'prefillwatch_build_info{version="0"} 1\n'
         ("llamacpp", "llamacpp"),
         ("llamacpp_2024", "llamacpp"),
         ("tgi", "tgi"),
+        ("trtllm", "trtllm"),
+        ("triton_trtllm", "triton"),
+        ("vllm_histograms_only", "vllm"),
     ],
 )
 def test_it_is_found_out_whose_page_it_is(name: str, namespace: str) -> None:

@@ -54,11 +54,35 @@ def test_vllm_0_33_with_two_engines_is_never_averaged(pages: Pages) -> None:
     assert (first.free_tokens, second.free_tokens) == (7373, 82)
 
 
-def test_renamed_prefix_and_several_processes_of_one_engine(pages: Pages) -> None:
-    engine = only(pages("vllm_ray_prefix"))
-    assert engine.kv_usage == 0.75  # the fuller one, not the mean
-    assert engine.running == 5
-    assert engine.preemptions_total == 6.0
+def test_replicas_on_one_page_are_engines_however_each_calls_its_own(pages: Pages) -> None:
+    first, second = read_page(pages("vllm_ray_replicas")).engines
+    assert (first.engine, first.kv_usage, first.running, first.preemptions_total) == ("a/0", 0.2, 3, 0)
+    assert (second.engine, second.kv_usage, second.running, second.preemptions_total) == ("b/0", 0.98, 5, 7)
+    assert (first.capacity_tokens, second.capacity_tokens) == (16_000, 8_000)
+    assert [engine.kv_usage for engine in read_page(pages("vllm_ray_prefix")).engines] == [0.25, 0.75]
+
+
+def test_replicas_without_a_replica_id_are_told_apart_by_their_process() -> None:
+    page = read_page(
+        b'ray_vllm_num_requests_running{WorkerId="w1"} 3\nray_vllm_num_requests_running{WorkerId="w2"} 5\n'
+        b'ray_vllm_cache_config_info{block_size="16",num_gpu_blocks="100"} 1\n'
+    )
+    assert [(engine.engine, engine.running) for engine in page.engines] == [("w1", 3), ("w2", 5)]
+    assert [engine.capacity_tokens for engine in page.engines] == [1600, 1600]
+
+
+def test_a_single_replica_keeps_the_name_of_its_engine_over_a_restart() -> None:
+    for replica in ("a", "b"):
+        page = f'ray_vllm_num_requests_running{{ReplicaId="{replica}",WorkerId="{replica}",engine="0"}} 3\n'
+        assert only(page.encode()).engine == "0"
+
+
+def test_several_processes_of_one_engine_are_one() -> None:
+    engine = only(
+        b'vllm:num_requests_running{engine="0",pid="7"} 3\nvllm:num_requests_running{engine="0",pid="8"} 5\n'
+        b'vllm:num_preemptions_total{engine="0",pid="7"} 2\nvllm:num_preemptions_total{engine="0",pid="8"} 4\n'
+    )
+    assert (engine.running, engine.preemptions_total) == (5, 6.0)
 
 
 def test_sglang_reads_one_part_of_each_engine(pages: Pages) -> None:
@@ -75,6 +99,58 @@ def test_older_sglang_tells_its_capacity_in_labels(pages: Pages) -> None:
     assert (engine.engine, engine.kv_usage, engine.capacity_tokens) == ("0", 0.28, 16_000)
 
 
+def test_a_pool_of_states_is_not_the_kv_cache(pages: Pages) -> None:
+    page = pages("sglang_0_5_hybrid")
+    engine = only(page)
+    assert (engine.kv_usage, engine.free_tokens) == (0.12, 352_000)
+    sliding = page.replace(b"swa_token_usage{", b"swa_token_usage_before{").replace(b"full_token_usage", b"full_before")
+    sliding += b"sglang:full_token_usage 0.2\nsglang:swa_token_usage 0.98\n"
+    assert only(sliding).kv_usage == 0.98  # it holds tokens too, and is the fuller one
+
+
+@pytest.mark.parametrize(
+    ("lines", "usage"),
+    [
+        ("token_usage 0.97", 0.97),  # of older releases, which tell no pools
+        ("token_usage 0.5;full_token_usage 0.0;swa_token_usage 0.0;mamba_usage 0.0", 0.5),  # pools not filled in
+        ("token_usage 0.12;full_token_usage 0.1152", 0.1152),
+        ("full_token_usage 0.3", 0.3),
+        ("mamba_usage 0.97", None),
+    ],
+)
+def test_sglang_with_more_and_fewer_pools(lines: str, usage: float | None) -> None:
+    page = "".join(f"sglang:{line}\n" for line in lines.split(";"))
+    assert only(page.encode()).kv_usage == usage
+
+
+def test_trtllm(pages: Pages) -> None:
+    page = read_page(pages("trtllm"))
+    (engine,) = page.engines
+    assert (page.server, page.kv_signal_present) == ("trtllm", True)
+    assert (engine.kv_usage, engine.running, engine.waiting) == (0.31, 6, 1)
+    assert (engine.block_size, engine.capacity_tokens, engine.model) == (32, 64_000, "m")
+
+
+def test_triton_tells_several_quantities_by_one_metric(pages: Pages) -> None:
+    page = read_page(pages("triton_trtllm"))
+    (engine,) = page.engines
+    assert (page.server, engine.kv_usage, engine.running, engine.waiting) == ("triton", 0.25, 9, 4)
+    assert (engine.block_size, engine.capacity_tokens) == (64, 6240 * 64)
+    older = b"\n".join(line for line in pages("triton_trtllm").split(b"\n") if b"fraction" not in line)
+    assert only(older).kv_usage == 0.25  # used blocks of all
+
+
+def test_histograms_alone_tell_the_kind(pages: Pages) -> None:
+    page = read_page(pages("vllm_histograms_only"))
+    assert (page.server, page.engines, page.kv_signal_present) == ("vllm", (), False)
+
+
+def test_what_is_left_out_of_too_large_a_page_is_counted() -> None:
+    line = 'vllm:num_requests_running{{engine="0",pid="{}"}} 1\n'
+    assert read_page("".join(line.format(number) for number in range(4096)).encode()).left_out == 0
+    assert read_page("".join(line.format(number) for number in range(5000)).encode()).left_out == 904
+
+
 def test_llamacpp_tells_no_kv_usage_and_that_is_unknown_not_zero(pages: Pages) -> None:
     page = read_page(pages("llamacpp"))
     (engine,) = page.engines
@@ -84,10 +160,10 @@ def test_llamacpp_tells_no_kv_usage_and_that_is_unknown_not_zero(pages: Pages) -
     assert (engine.running, engine.waiting) == (3, 1)
 
 
-def test_older_llamacpp_tells_it(pages: Pages) -> None:
+def test_what_older_llamacpp_tells_counts_idle_slots_too_and_is_no_usage(pages: Pages) -> None:
     page = read_page(pages("llamacpp_2024"))
-    assert page.kv_signal_present
-    assert page.engines[0].kv_usage == 0.63
+    assert not page.kv_signal_present
+    assert (page.engines[0].kv_usage, page.engines[0].running) == (None, 2)
 
 
 def test_tgi(pages: Pages) -> None:

@@ -307,6 +307,21 @@ def test_the_log_tells_of_a_failure_once_and_never_of_the_key(
     assert KEY not in caplog.text
 
 
+def test_a_page_with_more_series_than_are_read_is_told_of_once(
+    running: Running, answering: Answering, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = "".join(f'vllm:num_requests_running{{engine="0",pid="{number}"}} 1\n' for number in range(4100)).encode()
+
+    async def scene(story: Story) -> None:
+        for _ in range(3):
+            await story.scrape(answering(page))
+
+    play(running, scene)
+    assert [record.message for record in caplog.records if record.name == "prefillwatch.engine.poller"] == [
+        "upstream's metrics have 4 more series than are read; figures are incomplete"
+    ]
+
+
 # --- Health and models
 
 

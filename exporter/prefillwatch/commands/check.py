@@ -224,8 +224,12 @@ async def _look_at_metrics(fetcher: Fetcher) -> list[Finding]:
 
 
 def _look_at_page(page: PageSample) -> Iterator[Finding]:
+    if page.left_out:
+        told = f"the page has {page.left_out} more series than are read; figures are incomplete"
+        yield Finding(Verdict.MISSING, "metrics", told)
     if not page.engines:
-        yield Finding(Verdict.MISSING, "metrics", "the page is of no server kind known here; no KV cache and queue")
+        kind = "of no server kind known here" if page.server == "unknown" else f"of {page.server}, without gauges"
+        yield Finding(Verdict.MISSING, "metrics", f"the page is {kind}; no KV cache and queue")
         return
     yield Finding(Verdict.OK, "metrics", f"{page.server} with {len(page.engines)} engine(s)")
     wanted = {

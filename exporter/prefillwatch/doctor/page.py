@@ -64,7 +64,8 @@ class Page:
                     self._samples[f"{sample.namespace}:{sample.name}"].append((sample.labels, sample.value))
         self.namespace = OURS if self._samples.get(f"{OURS}:build_info") else self.engines.server
         if self.namespace not in (OURS, *SERVERS):
-            raise PageError("parse", "a metrics page, but none of prefillwatch, vLLM, SGLang, llama.cpp or TGI")
+            known = "prefillwatch, vLLM, SGLang, llama.cpp, TGI, TensorRT-LLM or Triton"
+            raise PageError("parse", f"a metrics page, but none of {known}")
 
     def series(self, name: str, **labels: str) -> list[tuple[Labels, float]]:
         """Samples of a metric, written without its namespace, that have these labels."""

@@ -60,5 +60,12 @@ SERVERS: Mapping[str, Server] = MappingProxyType(
         ),
         "llamacpp": Server(says="llama.cpp", flag="--metrics", generated=("tokens_predicted_total",)),
         "tgi": Server(says="TGI"),
+        "trtllm": Server(
+            says="TensorRT-LLM",
+            first_tokens=("time_to_first_token_seconds",),
+            queue=("request_queue_time_seconds",),
+            finished=("request_success_total",),
+        ),
+        "triton": Server(says="Triton with TensorRT-LLM"),
     }
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 #: A page is searched in slices of so many bytes, so that no single search holds the interpreter for long.
@@ -36,6 +37,11 @@ class Sample(NamedTuple):
     value: float
 
 
+class Found(NamedTuple):
+    samples: list[Sample]
+    left_out: int
+
+
 class SampleFinder:
     """Finds the samples of some names. ``names`` maps a namespace, such as ``vllm``, to names without it; between the
     two a page may write ``:`` or ``_``, and a relabelling layer may have put ``ray_`` or ``kserve_`` in front."""
@@ -48,13 +54,18 @@ class SampleFinder:
         self._pattern = re.compile(rf"\n[ \t]*(?:ray_|kserve_)?({choices})(?=[{{ \t])".encode())
 
     def find(self, page: bytes) -> Iterator[Sample]:
-        """The wanted samples in the order of the page."""
+        """The wanted samples in the order of the page, up to the most that are read of one."""
+        return iter(self.read(page).samples)
+
+    def read(self, page: bytes) -> Found:
+        """The wanted samples in the order of the page, and how many more there are than are read of one page."""
         page = b"\n" + page  # so that each line, the first too, starts after a newline
-        for _, position in zip(range(_MOST_SAMPLES), self._positions(page), strict=False):
-            name_end, name = position
-            sample = _read_sample(name, _rest_of_line(page, name_end))
-            if sample is not None:
-                yield sample
+        positions = self._positions(page)
+        wanted = (
+            _read_sample(name, _rest_of_line(page, name_end)) for name_end, name in islice(positions, _MOST_SAMPLES)
+        )
+        samples = [sample for sample in wanted if sample is not None]
+        return Found(samples, sum(1 for _ in positions))
 
     def _positions(self, page: bytes) -> Iterator[tuple[int, bytes]]:
         position = 0

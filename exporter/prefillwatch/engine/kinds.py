@@ -7,7 +7,7 @@ goes from 0 to 1.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -59,6 +59,7 @@ class PageSample:
     server: str
     engines: tuple[EngineSample, ...]
     start_time: float | None = None
+    left_out: int = 0  # samples that we would read, beyond the most that are read of one page
 
     @property
     def kv_signal_present(self) -> bool:
@@ -71,12 +72,20 @@ class PageSample:
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
-    """A kind of server. The fields name its metrics without namespace, the preferred one first."""
+    """A kind of server. The fields name its metrics without namespace, the preferred one first.
+
+    One metric may tell several quantities, told apart by a label: ``told_by`` names that label, and ``name{value}`` is
+    the quantity.
+    """
 
     name: str
     namespace: str
     kv_usage: tuple[str, ...] = ()
+    kv_pools: tuple[str, ...] = ()  # where the cache is in pools: the use of each, and the fullest of them counts
+    state_pools: tuple[str, ...] = ()  # pools of another kind, which fill with requests and not with tokens
     capacity_tokens: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
+    blocks_used: tuple[str, ...] = ()
     running: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     preemptions_total: tuple[str, ...] = ()
@@ -88,10 +97,13 @@ class ServerKind:
     info_block_size: str = ""
     info_blocks: str = ""
     info_tokens: str = ""
+    told_by: Mapping[str, str] = field(default_factory=dict)  # metric to label
+    marks: tuple[str, ...] = ()  # metrics that we do not read, and that tell the kind where nothing else does
     metrics: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        members = {name for names in map(self.names_of, (*_GAUGES, *_COUNTERS)) for name in names}
+        quantities = {name for names in map(self.names_of, (*_GAUGES, *_COUNTERS)) for name in names}
+        members = {name.partition("{")[0] for name in quantities}
         object.__setattr__(self, "metrics", frozenset(members | ({self.info} if self.info else set())))
 
     def names_of(self, quantity: str) -> tuple[str, ...]:
@@ -99,8 +111,19 @@ class ServerKind:
         return names
 
 
-_GAUGES: Final = ("kv_usage", "capacity_tokens", "running", "waiting", "block_size")
+_GAUGES: Final = (
+    *("kv_usage", "kv_pools", "state_pools", "capacity_tokens", "blocks", "blocks_used"),
+    *("running", "waiting", "block_size"),
+)
 _COUNTERS: Final = ("preemptions_total", "prefix_queries_total", "prefix_hits_total")
+
+#: One of a histogram's series is enough to know whose it is.
+_LATENCIES: Final = (
+    "inter_token_latency_seconds_count",
+    "time_per_output_token_seconds_count",
+    "time_to_first_token_seconds_count",
+    "e2e_request_latency_seconds_count",
+)
 
 KINDS: Final = (
     ServerKind(
@@ -129,11 +152,15 @@ KINDS: Final = (
         # Newer releases tell the capacity itself. It is right where blocks times size is not: with several kinds of
         # attention in one model, and with data parallelism, where num_gpu_blocks is the sum of all engines.
         info_tokens="kv_cache_size_tokens",
+        marks=_LATENCIES,
     ),
     ServerKind(
         name="sglang",
         namespace="sglang",
+        # The fullest of all its pools, and on models with state-space layers that may be the one of their states.
         kv_usage=("token_usage",),
+        kv_pools=("full_token_usage", "swa_token_usage"),
+        state_pools=("mamba_usage",),
         capacity_tokens=("max_total_num_tokens",),
         running=("num_running_reqs",),
         waiting=("num_queue_reqs",),
@@ -143,21 +170,53 @@ KINDS: Final = (
         info="cache_config_info",
         info_block_size="page_size",
         info_blocks="num_pages",
+        marks=_LATENCIES,
     ),
     ServerKind(
         name="llamacpp",
         namespace="llamacpp",
-        kv_usage=("kv_cache_usage_ratio",),
+        # No use of the KV cache: what older ones tell as kv_cache_usage_ratio counts what idle slots keep as well.
         running=("requests_processing",),
         waiting=("requests_deferred",),
     ),
     ServerKind(name="tgi", namespace="tgi", running=("batch_current_size",), waiting=("queue_size",)),
+    ServerKind(
+        name="trtllm",
+        namespace="trtllm",
+        kv_usage=("kv_cache_utilization",),
+        blocks=("kv_cache_max_blocks",),
+        running=("num_requests_running",),
+        waiting=("num_requests_waiting",),
+        block_size=("kv_cache_tokens_per_block",),
+        marks=_LATENCIES,
+    ),
+    ServerKind(
+        name="triton",
+        namespace="nv",
+        kv_usage=("trt_llm_kv_cache_block_metrics{fraction}",),
+        blocks=("trt_llm_kv_cache_block_metrics{max}",),
+        blocks_used=("trt_llm_kv_cache_block_metrics{used}",),
+        running=("trt_llm_request_metrics{scheduled}", "trt_llm_request_metrics{active}"),
+        waiting=("trt_llm_request_metrics{waiting}",),
+        block_size=("trt_llm_kv_cache_block_metrics{tokens_per}",),
+        told_by={
+            "trt_llm_kv_cache_block_metrics": "kv_cache_block_type",
+            "trt_llm_request_metrics": "request_type",
+        },
+        marks=("inference_request_success", "inference_request_duration_us"),
+    ),
 )
 
 _FINDER = SampleFinder(
     {kind.namespace: kind.metrics for kind in KINDS} | {"process": frozenset({"start_time_seconds"})}
 )
+_MARKS: Final = SampleFinder({kind.namespace: frozenset(kind.marks) for kind in KINDS if kind.marks})
 
+#: Labels of the replicas that one page may tell of, as Ray's page of a node does, the preferred one first.
+_REPLICA_LABELS: Final = ("ReplicaId", "WorkerId")
+_LONGEST_NAME: Final = 64
+#: SGLang rounds the use of its fullest pool to two digits, but not that of each.
+_ROUNDED: Final = 0.011
 #: Labels of the parts of one engine. Only part 0 is read; the others repeat what it says.
 _PART_LABELS: Final = ("tp_rank", "pp_rank")
 
@@ -166,40 +225,68 @@ def read_page(page: bytes) -> PageSample:
     """What a metrics page says of the engines behind it. Raises PageError when it is empty or no metrics page."""
     if not page.strip():
         raise PageError("empty", "the metrics page is empty")
-    samples = list(_FINDER.find(page))
+    samples, left_out = _FINDER.read(page)
     if not samples and not looks_like_metrics(page):
         raise PageError("parse", "the answer is no metrics page")
     starts = [sample.value for sample in samples if sample.namespace == "process"]
     start_time = max(starts, default=None)
-    counts = {kind: sum(sample.namespace == kind.namespace for sample in samples) for kind in KINDS}
-    kind = max(KINDS, key=lambda kind: counts[kind])
-    if not counts[kind]:
-        return PageSample("unknown", (), start_time)
-    return PageSample(kind.name, _engines(kind, samples), start_time)
+    kind = _most_of(samples)
+    if kind is not None:
+        return PageSample(kind.name, _engines(kind, samples), start_time, left_out)
+    kind = _most_of(_MARKS.read(page).samples)
+    return PageSample(kind.name if kind is not None else "unknown", (), start_time, left_out)
+
+
+def _most_of(samples: Iterable[Sample]) -> ServerKind | None:
+    """The kind that most of the samples are of; None where they are of none."""
+    counts = Counter(sample.namespace for sample in samples)
+    kind = max(KINDS, key=lambda kind: counts[kind.namespace])
+    return kind if counts[kind.namespace] else None
 
 
 def _engines(kind: ServerKind, samples: Iterable[Sample]) -> tuple[EngineSample, ...]:
-    by_engine: dict[str, _Books] = defaultdict(_Books)
-    for sample in samples:
-        if sample.namespace == kind.namespace and not any(
-            sample.labels.get(part, "0") not in ("", "0") for part in _PART_LABELS
-        ):
-            by_engine[_engine_of(kind, sample.labels)].add(kind, sample)
-    # Configuration without an engine label speaks for all engines.
-    shared = by_engine.pop("", _Books())
-    if shared.values or not by_engine:
-        by_engine[ONLY_ENGINE].merge(shared)
-    names = sorted(by_engine, key=lambda name: (len(name), name))[:MOST_ENGINES]
-    return tuple(by_engine[name].sample(kind, name, shared.config) for name in names)
+    own = [
+        sample
+        for sample in samples
+        if sample.namespace == kind.namespace
+        and not any(sample.labels.get(part, "0") not in ("", "0") for part in _PART_LABELS)
+    ]
+    replica_label = _replica_label(own)
+    replicas: dict[str, dict[str, _Books]] = defaultdict(lambda: defaultdict(_Books))
+    for sample in own:
+        replicas[sample.labels.get(replica_label, "")][_engine_of(kind, sample.labels)].add(kind, sample)
+    # What names neither replica nor engine is configuration that speaks for all of them.
+    config = replicas[""][""].config if "" in replicas and "" in replicas[""] else {}
+    engines = {}
+    for replica, by_engine in replicas.items():
+        # Configuration without an engine label speaks for all engines.
+        shared = by_engine.pop("", _Books())
+        if shared.values or not (by_engine or (replica == "" and len(replicas) > 1)):
+            by_engine["" if replica else ONLY_ENGINE].merge(shared)
+        for engine, books in by_engine.items():
+            name = "/".join(filter(None, (replica, engine)))[:_LONGEST_NAME]
+            engines[name] = books.sample(kind, name, shared.config or config)
+    names = sorted(engines, key=lambda name: (len(name), name))[:MOST_ENGINES]
+    return tuple(engines[name] for name in names)
+
+
+def _replica_label(samples: Iterable[Sample]) -> str:
+    """The label that tells replicas apart; empty where there is one at most: an engine keeps its name over a restart,
+    which gives it another replica's."""
+    for label in _REPLICA_LABELS:
+        names = {name for sample in samples if (name := sample.labels.get(label))}
+        if names:
+            return label if len(names) > 1 else ""
+    return ""
 
 
 def _engine_of(kind: ServerKind, labels: Mapping[str, str]) -> str:
-    return next((labels[label][:64] for label in kind.engine_labels if labels.get(label)), "")
+    return next((labels[label][:_LONGEST_NAME] for label in kind.engine_labels if labels.get(label)), "")
 
 
 class _Books:
-    """The samples of one engine. Series that differ in other labels than the engine's are several processes telling of
-    the same engine: of gauges the highest counts, since one of them may be behind, and counters add up."""
+    """The samples of one engine. Series that differ in other labels than the engine's and the replica's are several
+    processes telling of the same engine: of gauges the highest counts, and counters add up."""
 
     def __init__(self) -> None:
         self.values: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
@@ -211,7 +298,10 @@ class _Books:
         if sample.name == kind.info:
             self.config = dict(sample.labels)
         else:
-            self.values.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+            name = sample.name
+            if (label := kind.told_by.get(name)) is not None:
+                name = f"{name}{{{sample.labels.get(label, '')}}}"
+            self.values.setdefault(name, {})[tuple(sorted(sample.labels.items()))] = sample.value
 
     def merge(self, other: _Books) -> None:
         self.model = self.model or other.model
@@ -224,11 +314,11 @@ class _Books:
         block_size = _whole(config.get(kind.info_block_size)) or self._gauge(kind.block_size)
         return EngineSample(
             engine=engine,
-            kv_usage=_ratio(self._first(kind.kv_usage, max)),
+            kv_usage=_ratio(self._kv_usage(kind)),
             capacity_tokens=(
                 self._gauge(kind.capacity_tokens)
                 or _whole(config.get(kind.info_tokens))
-                or _product(_whole(config.get(kind.info_blocks)), block_size)
+                or _product(_whole(config.get(kind.info_blocks)) or self._gauge(kind.blocks), block_size)
             ),
             running=self._gauge(kind.running),
             waiting=self._gauge(kind.waiting),
@@ -239,6 +329,21 @@ class _Books:
             max_num_batched_tokens=_whole(config.get("max_num_batched_tokens")),
             model=self.model,
         )
+
+    def _kv_usage(self, kind: ServerKind) -> float | None:
+        """Of the pools that hold the cache the fullest. What is said of all pools together counts where none of them is
+        told, or another one than these must be meant."""
+        together = self._first(kind.kv_usage, max)
+        pools, states = self._each(kind.kv_pools), self._each(kind.state_pools)
+        if pools and (together is None or together <= max(*pools, *states, 0.0) + _ROUNDED):
+            return max(pools)
+        if together is None:
+            used, blocks = self._gauge(kind.blocks_used), self._gauge(kind.blocks)
+            return used / blocks if used is not None and blocks else None
+        return together
+
+    def _each(self, names: tuple[str, ...]) -> list[float]:
+        return [value for name in names if (value := self._first((name,), max)) is not None]
 
     def _first(self, names: tuple[str, ...], combine: Callable[[Iterable[float]], float]) -> float | None:
         """The preferred metric of those that have a finite value."""

@@ -187,6 +187,8 @@ class UpstreamPoller:
         if self._success is False:
             _log.info("upstream's metrics can be read again")
         self._success = True
+        if page.left_out and not (self._page is not None and self._page.left_out):
+            _log.warning("upstream's metrics have %d more series than are read; figures are incomplete", page.left_out)
         self._page, self._page_ns = page, self._clock()
         for sample in page.engines:
             self._carry(sample.engine).update(sample, page.start_time, self._page_ns)

@@ -63,7 +63,7 @@ bench-smoke: $(READY) ## does the benchmark still work?
 hostile: $(READY) ## attacks on a running sidecar with a stream beside it, judged by what they cost (under 4 minutes)
 	$(BIN)/pytest tests/hostile $(ARGS)
 
-foreign: $(READY) ## other people's HTTP suites; their files lie in ../shared/foreign or where PWTEST_FOREIGN says (under 6 minutes)
+foreign: $(READY) ## other people's HTTP suites, arrivals and traces; they lie in ../shared/foreign or where PWTEST_FOREIGN says (under 6 minutes)
 	@scripts/tools nginx lighttpd apache2 node
 	scripts/environment $(PYTHON) $(VENV) --group dev --group foreign
 	$(BIN)/pytest tests/foreign --numprocesses=$(WORKERS) $(ARGS)

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
+from prefillwatch.commands.arriving import arrivals_of, question, with_arrivals
 from prefillwatch.commands.outputs import check_writable, say, write
 from prefillwatch.commands.reaching import key_of, seconds, with_bounds, with_key, with_model, with_streams, with_trust
 from prefillwatch.commands.stopping import stop_on_signals
-from prefillwatch.lab.arrivals import read_arrivals
 from prefillwatch.lab.charts.drawing import require_charts
 from prefillwatch.lab.probe.experiment import Progress, run_probe
 from prefillwatch.lab.probe.page import to_html
@@ -69,13 +69,7 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
     metavar="R",
     help="Do it all so many times over. [default: 1; 3 where several sizes are compared]",
 )
-@click.option(
-    "--arrivals",
-    "arrivals_file",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    metavar="FILE",
-    help="Recorded arrivals, with prompt and output tokens, in place of prompts at once (JSONL or CSV).",
-)
+@with_arrivals(instead_of="prompts at once")
 @click.option(
     "--arrivals-for",
     default="1m",
@@ -123,8 +117,8 @@ def probe(
     json_file: Path | None,
     html_file: Path | None,
     compare_file: Path | None,
-    arrivals_file: Path | None,
     arrivals_for: float,
+    arrivals_anyway: bool,
     api_key_file: Path | None,
     api_key: str | None,
     headers: dict[str, str],
@@ -140,9 +134,12 @@ def probe(
 
     What it may send at most is told first. Ctrl-C ends it early and reports what was measured until then.
     """
+    arrivals = arrivals_of(options)
     settings = _settings(options)
-    if arrivals_file:
-        settings = settings.of_arrivals(read_arrivals(arrivals_file).limited(seconds=arrivals_for))
+    if arrivals:
+        arrivals = arrivals.limited(seconds=arrivals_for)
+        question(arrivals, arrivals_anyway)
+        settings = settings.of_arrivals(arrivals)
     plan(settings)
     before = read_side(compare_file) if compare_file else None
     check_writable(json=json_file, html=html_file)

@@ -29,7 +29,7 @@ def _duration(name: str, default: str, help_text: str) -> Callable[[Any], Any]:
     return click.option(name, default=default, show_default=True, callback=seconds, metavar="DURATION", help=help_text)
 
 
-def _options(*options: Callable[[Any], Any]) -> Callable[[C], C]:
+def options(*options: Callable[[Any], Any]) -> Callable[[C], C]:
     """One decorator that adds them all, in this order."""
 
     def add(command: C) -> C:
@@ -40,7 +40,7 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[C], C]:
 
 def with_streams(recovery: str) -> Callable[[C], C]:
     """Adds --victims, --warmup and --recovery, the last with a default: the steady streams of a probe."""
-    return _options(
+    return options(
         click.option(
             "--victims",
             type=click.IntRange(1, 512),
@@ -55,7 +55,7 @@ def with_streams(recovery: str) -> Callable[[C], C]:
 
 
 #: Adds --injection-limit, --max-tokens and --max-time.
-with_bounds = _options(
+with_bounds = options(
     _duration("--injection-limit", "2m", "Long prompts without a first token by then are given up."),
     click.option(
         "--max-tokens",
@@ -68,12 +68,10 @@ with_bounds = _options(
     _duration("--max-time", "15m", "Then a probe ends."),
 )
 
-with_model = _options(
-    click.option("--model", metavar="NAME", help="Which of its models. [default: the first it lists]")
-)
+with_model = options(click.option("--model", metavar="NAME", help="Which of its models. [default: the first it lists]"))
 
 #: Adds --api-key-file and --api-key.
-with_key = _options(
+with_key = options(
     click.option("--api-key-file", type=_READ, metavar="FILE", help="The API key."),
     click.option(
         "--api-key", envvar="PREFILLWATCH_API_KEY", show_envvar=True, metavar="KEY", help="The API key itself."
@@ -81,7 +79,7 @@ with_key = _options(
 )
 
 #: Adds --ca and --insecure.
-with_trust = _options(
+with_trust = options(
     click.option("--ca", "ca_file", type=_READ, metavar="PEM", help="Authority."),
     click.option("--insecure", is_flag=True, help="Do not verify the server's certificate."),
 )

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import click
 
+from prefillwatch.commands.arriving import arrivals_of, question, with_arrivals
 from prefillwatch.commands.outputs import check_writable, say, write
 from prefillwatch.commands.reaching import key_of, seconds, with_bounds, with_model, with_streams
 from prefillwatch.commands.stopping import stop_on_signals
 from prefillwatch.errors import ConfigError, PrefillwatchError
-from prefillwatch.lab.arrivals import read_arrivals
+from prefillwatch.lab.arrivals import Schedule
 from prefillwatch.lab.charts.drawing import require_charts
 from prefillwatch.lab.probe.settings import ProbeSettings
 from prefillwatch.lab.stopping import INTERRUPTED
@@ -93,9 +94,7 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
     metavar="X",
     help="So many times 30 chats, 6 questions and 6 documents a minute; arrivals of a file, so many times as fast.",
 )
-@click.option(
-    "--arrivals", type=_FILE, metavar="FILE", help="Arrivals of recorded traffic (JSONL or CSV) instead of that mix."
-)
+@with_arrivals(instead_of="that mix")
 @click.option(
     "--slo-itl-p99", callback=seconds, metavar="DURATION", help="Promised gap between tokens: name the setting for it."
 )
@@ -208,7 +207,7 @@ def _settings(command: tuple[str, ...], options: dict[str, Any]) -> SweepSetting
 
 
 def _measurement(options: dict[str, Any]) -> Measurement:
-    arrivals: Path | None = options["arrivals"]
+    arrivals = arrivals_of(options)
     probe = ProbeSettings(
         victims=options["victims"],
         inject=max(options["injects"], default=1),
@@ -223,13 +222,24 @@ def _measurement(options: dict[str, Any]) -> Measurement:
     mix = MixSettings(
         seconds=options["mix"], readers=options["readers"], rate=options["mix_rate"], seed=options["seed"]
     )
-    return Measurement(
+    measurement = Measurement(
         probe=probe,
         injects=options["injects"],
         mix=mix,
-        arrivals=read_arrivals(arrivals) if arrivals else None,
-        arrivals_digest=hashlib.sha256(arrivals.read_bytes()).hexdigest()[:16] if arrivals else "",
+        arrivals=arrivals,
+        arrivals_digest=_digest(arrivals) if arrivals else "",
     )
+    if arrivals:
+        question(measurement.schedule(), options["arrivals_anyway"])
+    return measurement
+
+
+def _digest(arrivals: Schedule) -> str:
+    """Of the requests as they were read: the same file read with another unit is another load."""
+    whole = hashlib.sha256()
+    for each in arrivals.arrivals:
+        whole.update(repr(each).encode())
+    return whole.hexdigest()[:16]
 
 
 async def _sweep(settings: SweepSettings, measurement: Measurement, store: Store) -> bool:

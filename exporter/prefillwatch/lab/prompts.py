@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from prefillwatch.lab.arrivals.schedule import MOONCAKE_BLOCK
 from prefillwatch.lab.client import Answer
 from prefillwatch.lab.target import DIALECTS, PATIENCE_S, TOKENIZE, Target, TargetError, refusal
 
@@ -36,7 +37,6 @@ SMALL_WORDS: Final = (4, 68)
 LARGEST_TEMPLATE: Final = 512
 _CHATTER_WORDS: Final = 16
 _ROUNDS: Final = 12
-_BLOCK_TOKENS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +83,16 @@ class PromptMaker:
         """Tokens of the shortest prompt there can be, for the chat template counts too."""
         return round(self._overhead) + 1
 
-    async def make(self, tokens: int, blocks: Sequence[object] = ()) -> Prompt:
+    async def make(self, tokens: int, blocks: Sequence[object] = (), block_tokens: int = MOONCAKE_BLOCK) -> Prompt:
         """A text that makes a request of `tokens` prompt tokens. Raises TargetError where the chat template alone is as
         long.
 
-        Prompts share the text of equal `blocks` of 512 tokens at their start, as recorded traffic may have it.
+        Prompts share the text of equal `blocks` of `block_tokens` at their start, as recorded traffic may have it.
         """
         if tokens < self.shortest:
             raise TargetError(f"a prompt on this server has at least {self.shortest} tokens, not {tokens}")
         length = max(1, round((tokens - self._overhead) / self._per_word))
-        words = self._shared(blocks)[:length]
+        words = self._shared(blocks, block_tokens)[:length]
         words += self._rng.choices(self._words, k=length - len(words))
         if self.source == "usage":
             return Prompt(" ".join(words), tokens, exact=False)
@@ -118,8 +118,8 @@ class PromptMaker:
             words = (prompt.tokens - self._overhead) / self._per_word
             self._per_word = (used_tokens - self._overhead) / max(1.0, words)
 
-    def _shared(self, blocks: Sequence[object]) -> list[str]:
-        length = round(_BLOCK_TOKENS / self._per_word)
+    def _shared(self, blocks: Sequence[object], block_tokens: int) -> list[str]:
+        length = max(1, round(block_tokens / self._per_word))
         return [
             word
             for block in blocks

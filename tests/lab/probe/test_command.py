@@ -118,3 +118,21 @@ def test_recorded_arrivals_take_the_place_of_prompts_at_once(tmp_path: Path) -> 
     assert "2 recorded arrivals in 40.0 ms, prompts of 60 to 100 tokens" in said
     assert "; 1 more left out, too long for the model" in said
     assert len(json.loads((tmp_path / "p.json").read_text())["prompts"]) == 2
+
+
+def test_what_was_taken_for_granted_is_said_and_an_absurd_rate_is_questioned(tmp_path: Path) -> None:
+    rows = [{"timestamp": at, "input_length": 60, "output_length": 2, "hash_ids": [1, 2]} for at in range(300)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    arrivals = ("--arrivals", str(tmp_path / "a.jsonl"))
+    result = invoke("--url", "http://x", *arrivals, "--arrivals-unit", "ms", "--max-tokens", "1000000")
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.split())
+    assert "a.jsonl: 300 requests in 0.299 s; blocks of 32 tokens (by tokens over ids); times in ms (as given)" in said
+    assert "is the unit of their times right?" in said
+    assert "give --arrivals-anyway to send them so" in said
+
+
+def test_how_to_read_a_file_that_was_not_given() -> None:
+    result = invoke("--url", "http://x", "--arrivals-unit", "ms")
+    assert result.exit_code == 2
+    assert "add --arrivals FILE" in result.stderr

@@ -111,7 +111,9 @@ class _Probe:
             Lump(
                 # Of the run before nothing shall be known to the server's prefix cache.
                 await maker.make(
-                    max(arrival.prompt_tokens, maker.shortest), [(repeat, block) for block in arrival.blocks]
+                    max(arrival.prompt_tokens, maker.shortest),
+                    [(repeat, block) for block in arrival.blocks],
+                    arrival.block_tokens,
                 ),
                 max(1, arrival.output_tokens),
                 arrival.at_seconds,

@@ -36,7 +36,7 @@ async def _prepared(target: Target, schedule: Schedule, settings: MixSettings) -
     """All prompts are made before, so that counting their tokens does not disturb what is measured."""
     maker = await PromptMaker.learn(target)
     texts = {
-        id(each): (await maker.make(max(each.prompt_tokens, maker.shortest), each.blocks)).text
+        id(each): (await maker.make(max(each.prompt_tokens, maker.shortest), each.blocks, each.block_tokens)).text
         for each in schedule.arrivals
     }
     return _Mix(maker, schedule, settings, texts)

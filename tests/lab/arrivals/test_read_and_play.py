@@ -19,6 +19,7 @@ from prefillwatch.lab.arrivals import (
     read_arrivals,
     sender,
 )
+from prefillwatch.lab.arrivals.files import LONGEST_LINE
 from prefillwatch.lab.client import Answer
 from prefillwatch.lab.simulator import SimServer, SimSettings
 from prefillwatch.lab.words import tokenize, tokenize_chat
@@ -103,12 +104,13 @@ class TestBadFiles:
             ("hello\nworld\n", "neither JSON nor a CSV header"),
             ("", "holds nothing that could be sent: it is empty"),
             ('{"arrival": 1, "prompt_tokens": 0, "output_tokens": 5}', "none of its 1 arrivals has prompt tokens"),
-            ('[{"arrival": 1, "prompt_tokens": 5, "output_tokens": 5}]', "one JSON list; write one object a line"),
+            ('[{"arrival": 1, "prompt_tokens": 5, "output_tokens": 5}, 3]', "entry 2: not a JSON object"),
+            ('[{"arrival": 1, "prompt_tokens": 5}]', 'entry 1: no "output_tokens"'),
             ('{"a": ' + "[" * 9999 + "]" * 9999 + "}", "line 1: no valid JSON"),
             ("Timestamp,Request tokens,Response tokens\n1," + "2" * 200_000 + ",3", "line 2: no valid CSV"),
             ("Timestamp,Request tokens,Response tokens\n1,inf,3", "must be a whole number of tokens"),
             ("{" + ", ".join(f'"{n}": 1' for n in range(9_999)) + "}", r"^.{,400}$"),
-            ("{" + "x" * (1 << 20), "longer than"),
+            ("{" + "x" * LONGEST_LINE, "longer than"),
         ],
     )
     def test_one_error_names_line_and_remedy(self, read: Read, text: str, message: str) -> None:

@@ -1,0 +1,84 @@
+"""Options of the experiments that play recorded arrivals, and reading the file by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from prefillwatch.commands.outputs import say
+from prefillwatch.commands.reaching import options, seconds
+from prefillwatch.errors import ConfigError
+from prefillwatch.lab.arrivals import Reading, Schedule, check_rate, read_arrivals
+
+C = TypeVar("C")
+ANYWAY: Final = "--arrivals-anyway"
+
+
+def with_arrivals(*, instead_of: str) -> Callable[[C], C]:
+    """Adds --arrivals and what says how its file is to be read, as `arrivals_file` and `arrivals_…`."""
+    return options(
+        click.option(
+            "--arrivals",
+            "arrivals_file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help=f"Recorded arrivals with prompt and output tokens instead of {instead_of} (JSON, CSV; .gz).",
+        ),
+        click.option(
+            "--arrivals-from",
+            default="0",
+            show_default=True,
+            callback=seconds,
+            metavar="DURATION",
+            help="Begin so late in them.",
+        ),
+        click.option(
+            "--arrivals-unit",
+            type=click.Choice(["s", "ms", "us", "ns"]),
+            help="Of their times. [default: as found, and said]",
+        ),
+        click.option(
+            "--arrivals-block",
+            type=click.IntRange(1, 65536),
+            metavar="TOKENS",
+            help="That one of their hash_ids stands for. [default: as found, and said]",
+        ),
+        click.option(
+            "--arrivals-rate",
+            type=click.FloatRange(0, 10_000, min_open=True),
+            metavar="X",
+            help="Requests a second, for a file without times; conversations, where times count from their start.",
+        ),
+        click.option(ANYWAY, is_flag=True, help="Send them although they come faster than any server answers."),
+    )
+
+
+def arrivals_of(given: dict[str, Any]) -> Schedule | None:
+    """By the options above, taken out of those ``given``: what the file holds from --arrivals-from on. Says what was
+    taken for granted. Raises ConfigError."""
+    file: Path | None = given.pop("arrivals_file")
+    begin = given.pop("arrivals_from")
+    reading = Reading(
+        unit=given.pop("arrivals_unit"), block_tokens=given.pop("arrivals_block"), rate=given.pop("arrivals_rate")
+    )
+    if file is None:
+        if reading != Reading() or begin:
+            raise ConfigError("how arrivals are read was given, but no file of them; add --arrivals FILE")
+        return None
+    schedule = read_arrivals(file, reading)
+    schedule = schedule.since(begin) if begin else schedule
+    count = len(schedule.arrivals)
+    told = "; ".join(
+        [f"{count:,} {'request' if count == 1 else 'requests'} in {schedule.seconds:,.5g} s", *schedule.said]
+    )
+    say(f"arrivals in {file.name}: {told}")
+    return schedule
+
+
+def question(schedule: Schedule, anyway: bool) -> None:
+    """Before it is sent. Raises ConfigError where no server answers so many at once, unless that is meant."""
+    if not anyway:
+        check_rate(schedule, ANYWAY)

@@ -48,7 +48,7 @@ def with_arrivals(*, instead_of: str) -> Callable[[C], C]:
         ),
         click.option(
             "--arrivals-rate",
-            type=click.FloatRange(0, 10_000, min_open=True),
+            type=click.FloatRange(0, 10_000),
             metavar="X",
             help="Requests a second, for a file without times; conversations, where times count from their start.",
         ),
@@ -62,7 +62,9 @@ def arrivals_of(given: dict[str, Any]) -> Schedule | None:
     file: Path | None = given.pop("arrivals_file")
     begin = given.pop("arrivals_from")
     reading = Reading(
-        unit=given.pop("arrivals_unit"), block_tokens=given.pop("arrivals_block"), rate=given.pop("arrivals_rate")
+        unit=given.pop("arrivals_unit"),
+        block_tokens=given.pop("arrivals_block"),
+        rate=given.pop("arrivals_rate") or None,
     )
     if file is None:
         if reading != Reading() or begin:

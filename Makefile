@@ -10,7 +10,7 @@ MINUTES ?= 10
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, root's rights, or minutes of quiet.
 APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox tests/foreign
 
-.PHONY: help demo test lint format reference unit e2e sandbox real truth bench bench-smoke hostile foreign soak sensitivity tools wheel clean
+.PHONY: help demo test lint format reference unit e2e sandbox real truth bench bench-smoke hostile foreign foreign-nginx soak sensitivity tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -67,6 +67,10 @@ foreign: $(READY) ## other people's HTTP suites, arrivals and traces; they lie i
 	@scripts/tools nginx lighttpd apache2 node
 	scripts/environment $(PYTHON) $(VENV) --group dev --group foreign
 	$(BIN)/pytest tests/foreign --numprocesses=$(WORKERS) $(ARGS)
+
+foreign-nginx: $(READY) ## nginx's own tests with the relay before nginx; PWTEST_NGINX_TESTS says where they lie (20 minutes)
+	@scripts/tools nginx perl
+	$(BIN)/python -m tests.foreign.http.nginx_suite $(or $(PWTEST_NGINX_TESTS),nginx-tests) $(ARGS)
 
 soak: $(READY) ## minutes of load and faults, every process ended in turn: make soak MINUTES=10
 	@scripts/tools gcc mount

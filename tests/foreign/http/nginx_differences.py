@@ -17,8 +17,9 @@ KINDS: Final = {
     "about the number and length of lines",
     "expectation": "100 (Continue) is wanted for a request without a body",
     "whole": "a body that is still coming is looked at: the relay sends a request on once it has all of it",
-    "reset": "nginx closes a connection between its own servers without an answer; the relay in between says 502",
-    "reuse": "the relay's next request comes on a connection on which nginx is still busy with an update of its cache",
+    "reset": "nginx closes a connection without an answer, be it one between its own servers; the relay says 502",
+    "reuse": "the relay's next request comes on a connection whose answer has ended, and on which nginx still does "
+    "something else first: updates its cache, or acts after the answer",
     "log": "the log is read as soon as the answer has ended; nginx writes it then, and the relay has passed on the end",
     "waits": "a client of HTTP/1.0 that ends its side has left for nginx; the relay waits for its answer where nothing "
     "is generated, as one that asked with `nc` still reads",
@@ -50,6 +51,7 @@ DIFFERENCES: Final[dict[str, list[tuple[str, str]]]] = {
     "limit_conn.t": [("passed", "waits")],
     "limit_rate.t": [("limit_rate|X-Accel-.*|variable.*", "log")],
     "map.t": [("(map|include) .*", "line feed")],
+    "post_action.t": [("post action in logs", "reuse")],
     "proxy.t": [("proxy_add_x_forwarded_for", "fields"), ("header time log - client close", "waits")],
     "proxy_bind.t": [("bind (inherit|var|port)", "address")],
     "proxy_bind_transparent_capability.t": [("transparent", "address")],
@@ -64,11 +66,20 @@ DIFFERENCES: Final[dict[str, list[tuple[str, str]]]] = {
     "proxy_request_buffering_ssl.t": [("(no )?preread|no sanitizer errors", "whole")],
     "proxy_upgrade.t": [("handshake.*|log - bytes.*", "upgrade")],
     "proxy_variables.t": [("log - response length.*", "fields")],
+    "realip.t": [("realip.*", "fields")],
+    "realip_hostname.t": [("realip hostname", "fields")],
+    "realip_remote_port.t": [("request.*|realip.*", "address")],
+    "slice.t": [("bad range - .*", "reset")],
+    "split_clients.t": [("split", "connection")],
+    "stub_status.t": [
+        ("accepts increased by 1|active|(waiting|reading|writing) state|.* - var (active|waiting)", "connection")
+    ],
     "sub_filter_multi.t": [("utf8 match", "refused")],
     "upstream_hash.t": [("all hashed peers - bad.*|upstream name - busy.*", "reset")],
     "upstream_ip_hash.t": [("ip_hash.*", "fields")],
     "upstream_ip_hash_ipv6.t": [("ip_hash.*", "fields")],
     "upstream_keepalive.t": [("keepalive.*", "connection")],
+    "userid.t": [("service default v2", "address")],
     "worker_shutdown_timeout.t": [("worker_shutdown_timeout", "connection")],
     "worker_shutdown_timeout_proxy_upgrade.t": [("upgraded connection", "upgrade")],
 }

@@ -149,3 +149,16 @@ def test_links_may_be_so_far_apart_and_no_further() -> None:
     settle(near, stall(10, 11), stall(11 + CHAIN_NS / NS, 13))
     settle(far, stall(10, 11), stall(11.01 + CHAIN_NS / NS, 13))
     assert (len(close(near)), len(close(far))) == (1, 2)
+
+
+def test_whoever_was_a_victim_was_decoding_too_although_never_all_at_once() -> None:
+    book = IncidentBook()
+    delays = [stall(10 + n / 4, 10.2 + n / 4, rid=n) for n in range(20)]
+    waiting = stall(10, 11, rid=99)
+    waiting.kind = "wait"
+    for each in (*delays, waiting):
+        each.decoding = 8
+    settle(book, *delays, waiting)
+    freeze, wait = sorted(close(book), key=lambda each: each.kind)
+    assert (len(freeze.final.victims), freeze.final.decoding) == (20, 20)
+    assert (len(wait.final.victims), wait.final.decoding) == (1, 8)

@@ -78,6 +78,15 @@ def test_streams_of_another_engine_say_nothing_about_this_one() -> None:
     assert judge(case(**PREFILL | LEFT_OUT, several_engines=True)) == "prefill"
 
 
+def test_a_count_of_preemptions_that_stands_still_is_evidence_against_one() -> None:
+    full = {"kv_usage": 0.99, "gauges_known": True} | LEFT_OUT
+    assert judge(case(**full)) == "preemption"  # not counted here
+    assert judge(case(**full, preemptions_counted=True)) == "unattributed"
+    assert judge(case(**full, preemptions=1.0, preemptions_counted=True)) == "preemption"
+    assert case(**full).evidence()["preemptions"] is None
+    assert case(**full, preemptions_counted=True).evidence()["preemptions"] == 0.0
+
+
 def test_preemption_without_anybody_else_to_show_it() -> None:
     full = {"preemptions": 2.0, "kv_usage": 1.0, "gauges_known": True}
     assert judge(case(**full)) == "preemption"

@@ -25,3 +25,10 @@ def test_what_is_not_told_is_not_0() -> None:
 )
 def test_again_and_again(preemptions: float, finished: float | None, seen: Seen) -> None:
     assert preempted(Figures(server="vllm", preemptions=preemptions, finished=finished)).seen is seen
+
+
+def test_requests_of_which_nothing_is_told_are_not_0() -> None:
+    assert preempted(Figures(server="vllm", preemptions=2)).words == (
+        "2 preemptions; how many requests finished is not told."
+    )
+    assert preempted(Figures(server="vllm", preemptions=2, finished=0)).words == "2 preemptions, 0 requests finished."

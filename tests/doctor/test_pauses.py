@@ -120,6 +120,29 @@ def test_a_second_of_silence_is_a_pause_on_the_slowest_engine() -> None:
     assert prompt_pauses(server(gaps((1000, 0.45), (1, 1.2)), steps=(6000.0,))).seen is Seen.YES
 
 
+def coarse(*groups: tuple[int, float]) -> Histogram:
+    return histogram((seconds for count, seconds in groups for _ in range(count)), (0.025, 0.1))
+
+
+def test_a_histogram_that_ends_below_the_limit_cannot_say_that_nothing_was_above_it() -> None:
+    found = prompt_pauses(server(coarse((1000, 0.02), (400, 0.12))))
+    assert found.seen is Seen.UNKNOWN
+    assert found.words == "400 of 1,400 gaps were longer than 100 ms, where this histogram ends; how long is not told."
+    assert found.numbers["pauses"] is None
+    assert prompt_pauses(server(coarse((1000, 0.02)))).seen is Seen.NO  # all of them lie below its end
+
+
+def test_their_mean_tells_that_some_were_long_all_the_same() -> None:
+    found = prompt_pauses(server(coarse((1500, 0.09), (2700, 1.1))))
+    assert found.seen is Seen.YES
+    assert found.words.startswith("2,700 of 4,200 gaps were longer than 100 ms, where this histogram ends, and took ")
+
+
+def test_a_plugin_with_coarse_buckets_shows_nothing_either() -> None:
+    found = with_plugin({"none": coarse((1000, 0.05)), "2k-8k": coarse((10, 0.05), (30, 0.15))})
+    assert found.seen is Seen.UNKNOWN
+
+
 @pytest.mark.parametrize(
     ("figures", "words"),
     [

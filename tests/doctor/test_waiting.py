@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.doctor.making import first_tokens, parts, prompts
+from tests.doctor.making import first_tokens, histogram, parts, prompts
 from tests.doctor.test_trust import TRUST
 
 from prefillwatch.doctor.figures import Figures, Moment
@@ -61,6 +61,17 @@ def test_few_in_time_say_nothing() -> None:
 
     assert of(9) is Seen.UNKNOWN
     assert of(10) is Seen.NO
+
+
+def test_a_histogram_that_ends_before_the_promise_does_not_show_that_none_was_late() -> None:
+    figures = Figures(server="vllm", first_tokens={"": histogram([0.2] * 50 + [1.5] * 9, (0.5, 1.0))})
+    found = late_first_tokens(figures)
+    assert found.seen is Seen.UNKNOWN
+    assert found.words == (
+        "9 of 59 first tokens took longer than their histogram shows, which ends before what was promised."
+    )
+    in_time = Figures(server="vllm", first_tokens={"": histogram([0.2] * 50, (0.5, 1.0))})
+    assert late_first_tokens(in_time).seen is Seen.NO
 
 
 def test_without_sizes_a_late_one_may_have_been_a_long_prompt() -> None:

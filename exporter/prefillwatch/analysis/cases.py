@@ -82,6 +82,7 @@ class CaseWorker:
         before, after = self._pages_around(start_ns, stall.ended_ns or now_ns)
         service = self._in_service(stall)
         known = before is not None and after is not None
+        preemptions = _preemptions(before, after)
         caught_up, by_text, withheld = _caught_up(stalls)
         case = Case(
             gap=(end_ns - start_ns) / NS,
@@ -107,7 +108,8 @@ class CaseWorker:
             prefill_guessed=service.guessed,
             recomputed_tokens=self._recomputed(stall),
             gauges_known=known,
-            preemptions=_preemptions(before, after),
+            preemptions=preemptions or 0.0,
+            preemptions_counted=preemptions is not None,
             kv_usage=self._fullest(before, after),
             answered_meanwhile=self._answered(start_ns, end_ns),
             prompts_stood_still=self._stood_still(stall, start_ns, end_ns),
@@ -227,10 +229,7 @@ class CaseWorker:
 
     def _nothing_preempted_since(self, start_ns: int, end_ns: int) -> bool:
         """Upstream counts its preemptions, and there was none from before these streams fell silent."""
-        before, after = self._pages_around(start_ns, end_ns)
-        if before is None or after is None or before.preemptions is None or after.preemptions is None:
-            return False
-        return after.preemptions == before.preemptions
+        return _preemptions(*self._pages_around(start_ns, end_ns)) == 0.0
 
     # --- Pages of upstream's metrics ---
 
@@ -264,9 +263,10 @@ def most_ns(cost: StepCost, request: Request, tokens: int) -> float:
     return cost.expect_ns(most, max(0, request.prompt_tokens - most))
 
 
-def _preemptions(before: EnginePage | None, after: EnginePage | None) -> float:
+def _preemptions(before: EnginePage | None, after: EnginePage | None) -> float | None:
+    """How many there were between the two; None where that is not told."""
     if before is None or after is None or before.preemptions is None or after.preemptions is None:
-        return 0.0
+        return None
     return max(0.0, after.preemptions - before.preemptions)
 
 

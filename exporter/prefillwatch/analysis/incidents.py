@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from prefillwatch.analysis.delays import Delay, Evidence, Share
+from prefillwatch.analysis.delays import FREEZE, Delay, Evidence, Share
 from prefillwatch.analysis.request import Request
 
 #: Delays of one cause less than this apart are one incident.
@@ -31,7 +31,7 @@ class Tally:
     worst: tuple[int, int, int] = (-1, 0, 0)  # see `_rank`
     baseline_ns: float = 0.0  # of the worst
     evidence: Evidence = field(default_factory=dict)  # of the worst
-    decoding: int = 0
+    decoding: int = 0  # streams that were decoding: at the most at one time, or all that stalled if these are more
     victims: set[int] = field(default_factory=set)
     models: Counter[int] = field(default_factory=Counter)
     blame_ns: dict[Request, float] = field(default_factory=dict)
@@ -42,6 +42,8 @@ class Tally:
         self.decoding = max(self.decoding, delay.decoding)
         if len(self.victims) < _MOST_VICTIMS:
             self.victims.add(delay.request.rid)
+        if delay.kind == FREEZE:
+            self.decoding = max(self.decoding, len(self.victims))
         self.models[delay.model] += 1
         rank = _rank(delay, now_ns)
         if rank > self.worst:

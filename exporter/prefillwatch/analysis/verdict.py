@@ -75,6 +75,7 @@ class Case:
     recomputed_tokens: int = 0  # of streams that came back to the batch with the end of this gap
     gauges_known: bool = False  # pages from around the gap are there
     preemptions: float = 0.0
+    preemptions_counted: bool = False  # the server told how many there were, before the gap and after it
     kv_usage: float | None = None
     answered_meanwhile: bool = False  # the server answered us while no stream moved
     prompts_stood_still: bool = False  # a short prompt waited through all of the gap
@@ -106,7 +107,9 @@ class Case:
 
     @property
     def preempted(self) -> bool:
-        return self.preemptions > 0 or (self.kv_usage is not None and self.kv_usage >= FULL)
+        """A full cache is a sign only where nobody counts: a count that stands still is evidence against."""
+        full = self.kv_usage is not None and self.kv_usage >= FULL
+        return self.preemptions > 0 or (full and not self.preemptions_counted)
 
     @property
     def _is_bounded(self) -> bool:
@@ -127,7 +130,8 @@ class Case:
             "engine_gauges_known": self.gauges_known,
         }
         if self.gauges_known:
-            known |= {"preemptions": self.preemptions, "kv_cache_usage_ratio": self.kv_usage}
+            counted = self.preemptions if self.preemptions_counted else None
+            known |= {"preemptions": counted, "kv_cache_usage_ratio": self.kv_usage}
         optional: Evidence = {
             "client_blocked_seconds": round(self.blocked, 4),
             "own_lag_seconds": round(self.own_lag, 4),

@@ -46,7 +46,10 @@ def preempted(figures: Figures) -> Finding:
         words = "Preemptions are not told."
         return Finding("preemptions", PREEMPTION_TITLE, Seen.UNKNOWN, words, numbers)
     often = count >= max(limits.FEWEST_PREEMPTIONS, limits.PREEMPTIONS_PER_REQUEST * (finished or 0.0))
-    words = f"{wording.many(count, 'preemption')}, {wording.many(finished or 0.0, 'request')} finished."
+    told = "; how many requests finished is not told"
+    if finished is not None:
+        told = f", {wording.many(finished, 'request')} finished"
+    words = f"{wording.many(count, 'preemption')}{told}."
     return Finding(
         "preemptions",
         PREEMPTION_TITLE,

@@ -68,6 +68,15 @@ class Histogram:
                 return round(math.fsum(self.counts[index + 1 :])), bound
         return 0, math.inf
 
+    def beyond(self, least: float) -> tuple[int, float]:
+        """Samples that may be above ``least`` or not, since the bounds end below it; and what they are on average, at
+        least."""
+        if not self.counts[-1] or any(bound >= least for bound in self.bounds):
+            return 0, 0.0
+        count = self.counts[-1]
+        below = math.fsum(number * bound for number, bound in zip(self.counts, self.bounds, strict=False))
+        return round(count), max((self.sum - below) / count, self.bounds[-1] if self.bounds else 0.0)
+
     def _within(self, index: int, part: float) -> Estimate:
         low = self.bounds[index - 1] if index else 0.0
         if index >= len(self.bounds):

@@ -258,6 +258,8 @@ def _by_step(figures: Figures) -> Finding:
         gaps = wording.many(long.count if long else 0, "gap")
         words = f"Hardly any engine step carried a prompt while others read ({gaps}), so it could not show."
         return Finding(SYMPTOM, TITLE, Seen.UNKNOWN, words, numbers)
+    if long.beyond(_stall_from(clear))[0]:
+        return _too_coarse(long, _stall_from(clear), numbers)
     stalls, bound = long.above(_stall_from(clear))
     numbers |= {"pauses": stalls, "pauses_from_seconds": bound}
     if not stalls:
@@ -289,7 +291,10 @@ def _stall_from(histogram: Histogram) -> float:
 def _guessed(figures: Figures) -> Finding:
     gaps = figures.gaps
     assert gaps is not None
-    pauses, bound = gaps.above(min(max(limits.ITL_PROMISE, _stall_from(gaps)), limits.STALL.always_seconds))
+    least = min(max(limits.ITL_PROMISE, _stall_from(gaps)), limits.STALL.always_seconds)
+    if gaps.beyond(least)[0] and gaps.count >= limits.FEWEST_GAPS:
+        return _too_coarse(gaps, least, wording.spread(gaps))
+    pauses, bound = gaps.above(least)
     numbers: dict[str, Number] = {**wording.spread(gaps), "pauses": pauses, "pauses_from_seconds": bound}
     long_steps = figures.step_tokens.above(limits.LONG_TOKENS)[0] if figures.step_tokens else None
     numbers["engine_steps_with_prompts"] = long_steps
@@ -317,6 +322,22 @@ def _guessed(figures: Figures) -> Finding:
         runbook,
         _not_known(Seen.YES, long_steps),
         weight=pauses * bound,
+    )
+
+
+def _too_coarse(gaps: Histogram, least: float, numbers: Mapping[str, Number]) -> Finding:
+    """Some gaps lie above the last bound of their histogram, which is below what counts as a pause. Only what they took
+    on average can show that there were pauses."""
+    beyond, mean = gaps.beyond(least)
+    where = f"{wording.duration(gaps.bounds[-1])}, where this histogram ends" if gaps.bounds else "0 s"
+    words = f"{beyond:,} of {wording.many(gaps.count, 'gap')} were longer than {where}"
+    numbers = {**numbers, "pauses": None, "gaps_beyond": beyond, "mean_beyond_seconds": mean}
+    if mean < least:
+        return Finding(SYMPTOM, TITLE, Seen.UNKNOWN, f"{words}; how long is not told.", numbers)
+    words = f"{words}, and took {wording.duration(mean)} on average, or more."
+    unknown = "how many of them were pauses, and what made them"
+    return Finding(
+        SYMPTOM, "Streams pause", Seen.YES, words, numbers, "", "StreamFreeze", unknown, weight=beyond * mean
     )
 
 

@@ -79,6 +79,13 @@ def late_first_tokens(figures: Figures) -> Finding:
             f"promise{'_' + size if size else ''}_seconds": promise,
         }
     found = [(size, number, promise) for size, (number, promise) in late.items() if number]
+    beyond = sum(each.beyond(_promise(size))[0] for size, each in figures.first_tokens.items())
+    if not found and beyond:
+        words = (
+            f"{beyond:,} of {wording.many(count, 'first token')} took longer than their histogram shows, which ends "
+            f"before what was promised."
+        )
+        return Finding(symptom, LATE_TITLE, Seen.UNKNOWN, words, numbers)
     if not found:
         few = count < limits.FEWEST_REQUESTS
         words = f"None of {wording.many(count, 'first token')} was late" + (" (few to judge by)." if few else ".")
@@ -108,7 +115,11 @@ def _all_short(prompts: Histogram | None) -> bool:
 
 def _late(size: str, histogram: Histogram) -> tuple[int, float]:
     """How many came after the promise for the size, or after the first edge of the histogram above it."""
-    return histogram.above(limits.FIRST_TOKEN_PROMISES.get(size, min(limits.FIRST_TOKEN_PROMISES.values())))
+    return histogram.above(_promise(size))
+
+
+def _promise(size: str) -> float:
+    return limits.FIRST_TOKEN_PROMISES.get(size, min(limits.FIRST_TOKEN_PROMISES.values()))
 
 
 def _late_words(figures: Figures, size: str, number: int, promise: float) -> str:

@@ -253,6 +253,29 @@ def test_check_names_what_is_missing_and_is_content(
     assert result.exit_code == 0
 
 
+def test_check_of_llamacpp_names_the_setting_that_lets_it_sleep(upstream: HTTPServer) -> None:
+    answers = {"/health": (200, b""), "/metrics": (200, b"llamacpp:requests_processing 1\n")}
+    told = "metrics: llamacpp with 1 engine(s); if its model is meant to sleep, set scrape_idle to false\n"
+    assert told in checked(upstream, answers).stdout
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ({"/metrics": (200, b"[]")}, "metrics: the answer is no metrics page; no KV cache, queue and preemptions"),
+        ({}, "metrics: /metrics answers 404; no KV cache, queue and preemptions (latencies all the same)"),
+    ],
+)
+def test_check_says_what_to_set_where_the_page_is_somewhere_else(
+    upstream: HTTPServer, answers: dict[str, tuple[int, bytes]], told: str
+) -> None:
+    answers = {"/health": (200, b""), "/prometheus/metrics": (200, METRICS), **answers}
+    result = checked(upstream, answers)
+    assert f"missing {told}; if the page lies elsewhere, set upstream_metrics_url\n" in result.stdout
+    for address in ("/prometheus/metrics", f"http://localhost:{upstream.server_port}/prometheus/metrics"):
+        assert "metrics: vllm with 1 engine(s)" in checked(upstream, answers, "--upstream-metrics-url", address).stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [((), "set upstream_api_key"), (("--upstream-api-key", "k"), "upstream_api_key is not the one")],

@@ -156,6 +156,13 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_no_setting
     assert load({}, {name: "tcp://10.0.0.1:8080"}) == load({}, {})
 
 
+def test_our_own_page_is_not_that_of_upstream() -> None:
+    for address in ("http://localhost:9843/metrics", "http://127.0.0.1:8080/metrics"):
+        with pytest.raises(ConfigError, match="is where prefillwatch itself would answer; name the page"):
+            load({"upstream_metrics_url": address}, {})
+    assert load({"upstream_metrics_url": "http://localhost:9844/metrics"}, {}).upstream_metrics_url
+
+
 def test_tls_needs_certificate_and_key(tmp_path: Path) -> None:
     file = tmp_path / "cert.pem"
     file.write_text("")

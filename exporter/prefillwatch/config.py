@@ -19,13 +19,14 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 from prefillwatch.engine.step_report import SOCKET_ENV
 from prefillwatch.errors import ConfigError
 from prefillwatch.relay.hops import Forwarded
-from prefillwatch.settings.addresses import ListenAddress, is_same_place
+from prefillwatch.settings.addresses import ListenAddress, is_same_place, page_place
 from prefillwatch.settings.values import (
     FILE,
     FOLDER,
     LISTEN,
     LOGIN_FILE,
     NAMES,
+    PAGE,
     SECRET,
     SECRET_FILE,
     SIZE,
@@ -153,6 +154,16 @@ class Settings(BaseModel):
     scrape_interval: Annotated[float, duration(0.1)] = Field(
         1.0, description="how often to read upstream's /health and /metrics"
     )
+    scrape_idle: Annotated[bool, SWITCH] = Field(
+        True,
+        description="read upstream's metrics while no request is in flight, too; false where being asked keeps a model "
+        "awake or loads it",
+    )
+    upstream_metrics_url: Annotated[str | None, PAGE] = Field(
+        None,
+        description="where upstream's metrics are, if not at /metrics: /PATH there, or http://HOST:PORT/PATH, which "
+        "does not get upstream_api_key",
+    )
     health_misses: Annotated[int, count(1, 1000)] = Field(
         3, description="health checks of upstream in a row that may be late or lost before it counts as down"
     )
@@ -224,6 +235,13 @@ class Settings(BaseModel):
             raise ValueError(f"listen and admin are {both}; give the admin listener a port of its own")
         if self.upstream:
             self.refuse_own_address(self.upstream)
+        if self.upstream_metrics_url:
+            server, _ = page_place("", self.upstream_metrics_url)
+            if server and any(is_same_place(server, each) for each in (self.listen, self.admin)):
+                raise ValueError(
+                    f"upstream_metrics_url {self.upstream_metrics_url} is where prefillwatch itself would answer; name "
+                    "the page of the server behind it"
+                )
         return self
 
     def refuse_own_address(self, upstream: str) -> None:

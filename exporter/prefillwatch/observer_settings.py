@@ -46,6 +46,8 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
     upstream_insecure: bool = False  # do not verify upstream's certificate
     upstream_api_key: str = ""  # for /metrics and /v1/models; empty: none
     scrape_interval_s: float = 1.0
+    scrape_idle: bool = True  # read the metrics page while nothing is in flight, too
+    upstream_metrics_url: str = ""  # http[s]://HOST[:PORT]/PATH, or /PATH at upstream; empty: /metrics
     engine_socket: str = ""  # where the plugin inside vLLM finds us; empty: nowhere
     analysis: AnalysisSettings = AnalysisSettings()
     gpu: bool = True  # look for a GPU through NVML

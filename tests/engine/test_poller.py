@@ -322,6 +322,57 @@ def test_a_page_with_more_series_than_are_read_is_told_of_once(
     ]
 
 
+def test_a_page_that_lies_elsewhere_is_read_there_and_the_key_stays_here(
+    running: Running, answering: Answering, pages: Pages, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(story: Story) -> None:
+        story.upstream.routes["/prometheus/metrics"] = answering(pages("vllm_ray_replicas"))
+        await story.scrape(answering(b"[]", "200 OK", "Content-Type: application/json\r\n"))
+        (message,) = caplog.messages
+        assert message == (
+            "upstream's metrics cannot be read (parse): the answer is no metrics page; "
+            "if the page lies elsewhere, set upstream_metrics_url"
+        )
+        for server, keys in (("http://other:1", 0), (story.upstream.url, 1)):
+            address = f"{story.upstream.url}/prometheus/metrics"
+            fetcher, path = Fetcher.of_page(server, address, api_key=KEY, ca_file="", insecure=False)
+            poller = UpstreamPoller(story.fetcher, pages=fetcher, page_path=path, clock=story.clock)
+            await poller.poll_metrics()
+            await fetcher.close()
+            assert usage(poller.snapshot()) == [0.2, 0.98]
+            asked = story.upstream.seen("/prometheus/metrics")[-1]
+            assert ("authorization" in asked) == bool(keys)
+
+    play(running, scene)
+
+
+def test_nobody_is_asked_while_nothing_is_in_flight(running: Running, answering: Answering, pages: Pages) -> None:
+    busy = [False]
+
+    async def scene(story: Story) -> None:
+        story.upstream.routes["/metrics"] = answering(pages("vllm_0_10"))
+
+        async def seconds(count: int) -> UpstreamSnapshot:
+            for _ in range(count):
+                await story.poller.poll_metrics_unless_at_rest()
+                story.clock.sleep(1)
+            return story.now
+
+        asleep = await seconds(20)
+        assert (asleep.kv_signal_present, asleep.scrape_success) == (None, None)  # it was not asked
+        assert story.upstream.seen("/metrics") == []
+        busy[0] = True
+        assert usage(await seconds(3)) == [0.12]
+        busy[0] = False
+        asleep = await seconds(20)
+        assert len(story.upstream.seen("/metrics")) == 4  # one after the last request
+        assert (usage(asleep), asleep.server, asleep.kv_signal_present) == ([None], "vllm", True)  # not lost
+        busy[0] = True
+        assert usage(await seconds(1)) == [0.12]
+
+    play(running, scene, busy=lambda: busy[0])
+
+
 # --- Health and models
 
 

@@ -73,6 +73,11 @@ def ask(view: View, path: str, method: str = "GET", **headers: str) -> httpx.Res
 # --- Metrics
 
 
+def test_a_slash_at_the_end_is_the_same_page() -> None:
+    assert ask(View(), "/metrics/").content == ask(View(), "/metrics").content
+    assert ask(View(), "/metrics/").status_code == 200
+
+
 def test_metrics_in_the_format_of_prometheus() -> None:
     answer = ask(View(), "/metrics")
     assert answer.status_code == 200
@@ -240,7 +245,7 @@ def test_the_page_may_use_files_of_its_own_host_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/nothing", "/page", "/page/index.html", "/page/..%2fadmin.py", "/metrics/", "/api", "/..%2fetc/passwd"]
+    "path", ["/nothing", "/page", "/page/index.html", "/page/..%2fadmin.py", "/metrics/x", "/api", "/..%2fetc/passwd"]
 )
 def test_unknown_paths_are_404_in_json(path: str) -> None:
     answer = ask(View(), path)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from prefillwatch.settings.addresses import ListenAddress, is_same_place, parse_listen, parse_upstream
+from prefillwatch.settings.addresses import (
+    ListenAddress,
+    is_same_place,
+    page_place,
+    parse_listen,
+    parse_page_address,
+    parse_upstream,
+)
 
 
 @pytest.mark.parametrize(
@@ -98,3 +105,31 @@ def test_upstreams(text: str, upstream: str) -> None:
 def test_other_text_is_no_upstream(text: str) -> None:
     with pytest.raises(ValueError, match=r"write|use"):
         parse_upstream(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "server", "path"),
+    [
+        ("/prometheus/metrics", "http://a:8000", "/prometheus/metrics"),
+        ("/metrics?model=m", "http://a:8000", "/metrics?model=m"),
+        (" http://node:8080/metrics ", "http://node:8080", "/metrics"),
+        ("https://[::1]:9/v1/metrics?x=1", "https://[::1]:9", "/v1/metrics?x=1"),
+        ("http://a:8000/metrics/", "http://a:8000", "/metrics/"),
+    ],
+)
+def test_where_a_page_lies(text: str, server: str, path: str) -> None:
+    assert page_place("http://a:8000", parse_page_address(text)) == (server, path)
+
+
+def test_a_page_lies_at_metrics_unless_told() -> None:
+    assert page_place("unix:/run/vllm.sock", "") == ("unix:/run/vllm.sock", "/metrics")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "metrics", "ftp://a/metrics", "//a/metrics", "http://a:8080", "http://a:8080/", "http://u:p@a/m", "/a b",
+     "http:///metrics", "http://a:0/metrics", "/m#x"],
+)  # fmt: skip
+def test_other_text_is_no_address_of_a_page(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write|credentials|use 1 to"):
+        parse_page_address(text)

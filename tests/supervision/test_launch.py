@@ -40,6 +40,8 @@ OTHER_VALUES: dict[str, dict[str, Any]] = {
     "idle_limit": {"idle_limit": "7s"},
     "drain_timeout": {"drain_timeout": "7s"},
     "scrape_interval": {"scrape_interval": "7s"},
+    "scrape_idle": {"scrape_idle": False},
+    "upstream_metrics_url": {"upstream_metrics_url": "/prometheus/metrics"},
     "prompt_buckets": {"prompt_buckets": "7"},
     "windows": {"windows": "7s"},
     "stall_min_gap": {"stall_min_gap": "70ms"},

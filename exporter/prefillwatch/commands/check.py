@@ -17,7 +17,7 @@ from prefillwatch.commands.options import settings_options
 from prefillwatch.config import Settings
 from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
 from prefillwatch.engine.kinds import PageError, PageSample, read_page
-from prefillwatch.engine.poller import LARGEST_MODEL_LIST, LARGEST_PAGE
+from prefillwatch.engine.poller import LARGEST_MODEL_LIST, LARGEST_PAGE, elsewhere_hint
 from prefillwatch.errors import AddressInUseError, ConfigError, ListenError
 from prefillwatch.relay.bodies import BodyShares
 from prefillwatch.relay.reactor import raise_descriptor_limit
@@ -165,8 +165,18 @@ async def look_at_upstream(upstream: str, settings: Settings) -> AsyncIterator[F
         yield health
         if health.verdict is Verdict.OK:
             yield await _look_at_models(fetcher)
-            for finding in await _look_at_metrics(fetcher):
-                yield finding
+            pages, path = Fetcher.of_page(
+                upstream,
+                settings.upstream_metrics_url or "",
+                api_key=key,
+                ca_file=str(settings.upstream_ca or ""),
+                insecure=settings.upstream_insecure,
+            )
+            try:
+                for finding in await _look_at_metrics(pages, path):
+                    yield finding
+            finally:
+                await pages.close()
     finally:
         await fetcher.close()
 
@@ -210,17 +220,18 @@ def _model_names(answer: Answer | FetchError) -> list[str]:
         return []
 
 
-async def _look_at_metrics(fetcher: Fetcher) -> list[Finding]:
-    answer = await _get(fetcher, "/metrics", LARGEST_PAGE)
-    if isinstance(answer, FetchError) or answer.status != 200:
-        why = str(answer) if isinstance(answer, FetchError) else f"/metrics answers {answer.status}"
-        return [
-            Finding(Verdict.MISSING, "metrics", f"{why}; no KV cache, queue and preemptions (latencies all the same)")
-        ]
+async def _look_at_metrics(fetcher: Fetcher, path: str) -> list[Finding]:
+    answer = await _get(fetcher, path, LARGEST_PAGE)
+    if isinstance(answer, Answer) and answer.status != 200:
+        answer = FetchError("http_status", f"{path} answers {answer.status}", answer.status)
+    if isinstance(answer, FetchError):
+        told = f"{answer}; no KV cache, queue and preemptions (latencies all the same){elsewhere_hint(answer)}"
+        return [Finding(Verdict.MISSING, "metrics", told)]
     try:
         return list(_look_at_page(read_page(answer.body)))
     except PageError as error:
-        return [Finding(Verdict.MISSING, "metrics", f"{error}; no KV cache, queue and preemptions")]
+        told = f"{error}; no KV cache, queue and preemptions{elsewhere_hint(error)}"
+        return [Finding(Verdict.MISSING, "metrics", told)]
 
 
 def _look_at_page(page: PageSample) -> Iterator[Finding]:
@@ -231,7 +242,9 @@ def _look_at_page(page: PageSample) -> Iterator[Finding]:
         kind = "of no server kind known here" if page.server == "unknown" else f"of {page.server}, without gauges"
         yield Finding(Verdict.MISSING, "metrics", f"the page is {kind}; no KV cache and queue")
         return
-    yield Finding(Verdict.OK, "metrics", f"{page.server} with {len(page.engines)} engine(s)")
+    # A model that is put to sleep when idle would be kept awake by our looks, or loaded again.
+    sleeps = "; if its model is meant to sleep, set scrape_idle to false" if page.server == "llamacpp" else ""
+    yield Finding(Verdict.OK, "metrics", f"{page.server} with {len(page.engines)} engine(s){sleeps}")
     wanted = {
         "KV cache usage": any(engine.kv_usage is not None for engine in page.engines),
         "KV cache capacity": any(engine.capacity_tokens for engine in page.engines),

@@ -13,6 +13,7 @@ from typing import Final, Literal
 import httpx
 
 from prefillwatch import __version__
+from prefillwatch.settings.addresses import page_place
 
 Reason = Literal["http_status", "timeout", "connect", "parse", "too_big", "empty"]
 
@@ -71,6 +72,14 @@ class Fetcher:
         # Lines about each request, several times a second, would bury everything else.
         for library in ("httpx", "httpcore"):
             logging.getLogger(library).setLevel(logging.WARNING)
+
+    @classmethod
+    def of_page(
+        cls, upstream: str, page_address: str, *, api_key: str, ca_file: str, insecure: bool
+    ) -> tuple[Fetcher, str]:
+        """One for upstream's metrics page, and the path to ask for. The key is upstream's and goes nowhere else."""
+        server, path = page_place(upstream, page_address)
+        return cls(server, api_key=api_key if server == upstream else "", ca_file=ca_file, insecure=insecure), path
 
     async def close(self) -> None:
         await self._transport.aclose()

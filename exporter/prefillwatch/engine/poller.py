@@ -64,7 +64,7 @@ class UpstreamSnapshot:
     scrape_duration: float | None = None
     scrape_age: float | None = None  # since the last success
     scrape_failures: dict[str, int] = field(default_factory=dict)  # by reason
-    kv_signal_present: bool = False
+    kv_signal_present: bool | None = False  # None: it was not asked on purpose
 
 
 class Listener(Protocol):
@@ -81,12 +81,19 @@ class Listener(Protocol):
 
 
 class UpstreamPoller:
-    """Polls one upstream until cancelled. ``clock`` gives monotonic nanoseconds."""
+    """Polls one upstream until cancelled. ``clock`` gives monotonic nanoseconds.
+
+    The page lies at ``page_path`` of ``pages``, which is upstream itself if not told. While upstream is not ``busy`` it
+    is not asked for its page: a model that sleeps would be kept awake, or loaded, by that alone.
+    """
 
     def __init__(
         self,
         fetcher: Fetcher,
         *,
+        pages: Fetcher | None = None,
+        page_path: str = "/metrics",
+        busy: Callable[[], bool] = lambda: True,
         interval_s: float = 1.0,
         models_interval_s: float = 10.0,
         windows_s: tuple[int, ...] = DEFAULT_WINDOWS_S,
@@ -94,6 +101,11 @@ class UpstreamPoller:
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._fetcher = fetcher
+        self._pages = pages if pages is not None else fetcher
+        self._page_path = page_path
+        self._busy = busy
+        self._was_busy = False
+        self._resting = False
         self._interval_s = interval_s
         self._models_interval_s = models_interval_s
         self._stale_ns = int(max(5 * interval_s, 3.0) * NS)
@@ -112,7 +124,7 @@ class UpstreamPoller:
     async def run(self) -> None:
         """Poll for ever; cancel it to end it, then close the fetcher."""
         await asyncio.gather(
-            self._repeat(self.poll_metrics, self._interval_s),
+            self._repeat(self.poll_metrics_unless_at_rest, self._interval_s),
             self._repeat(self.poll_models, self._models_interval_s),
         )
 
@@ -133,6 +145,14 @@ class UpstreamPoller:
         self._up = up
         if self._listener is not None:
             self._listener.on_up(up)
+
+    async def poll_metrics_unless_at_rest(self) -> None:
+        """Read the page, and once more after the last request has ended."""
+        busy = self._busy()
+        self._resting = not (busy or self._was_busy)
+        self._was_busy = busy
+        if not self._resting:
+            await self.poll_metrics()
 
     async def poll_metrics(self) -> None:
         begin = self._clock()
@@ -161,23 +181,25 @@ class UpstreamPoller:
         """What is known now; stale figures left out."""
         now = self._clock()
         page = self._page if self._page is not None and now - self._page_ns <= self._stale_ns else None
+        # While we do not ask, nothing is known of now, but what kind of server it is has not been lost.
+        last = self._page if self._resting else page
         samples = {sample.engine: sample for sample in page.engines} if page is not None else {}
         return UpstreamSnapshot(
             up=self._up,
-            server=page.server if page is not None else None,
+            server=last.server if last is not None else None,
             engines=tuple(self._engine_state(name, samples.get(name), now) for name in self._carries),
             models=self._models,
             scrape_success=self._success,
             scrape_duration=self._duration,
             scrape_age=(now - self._page_ns) / NS if self._page is not None else None,
             scrape_failures=dict(self._failures),
-            kv_signal_present=page is not None and page.kv_signal_present,
+            kv_signal_present=_has_signal(last, resting=self._resting),
         )
 
     async def _fetch_page(self) -> PageSample:
-        answer = await self._fetcher.get("/metrics", limit=LARGEST_PAGE, accept="text/plain;version=0.0.4")
+        answer = await self._pages.get(self._page_path, limit=LARGEST_PAGE, accept="text/plain;version=0.0.4")
         if answer.status != 200:
-            raise FetchError("http_status", f"/metrics answered {answer.status}", answer.status)
+            raise FetchError("http_status", f"{self._page_path} answered {answer.status}", answer.status)
         body = answer.body
         if not answer.framed:  # the last line may have been cut in the middle of its number
             body = body[: body.rfind(b"\n") + 1]
@@ -197,7 +219,7 @@ class UpstreamPoller:
 
     def _failed(self, reason: str, error: Exception) -> None:
         if self._success is not False:
-            _log.warning("upstream's metrics cannot be read (%s): %s", reason, error)
+            _log.warning("upstream's metrics cannot be read (%s): %s%s", reason, error, elsewhere_hint(error))
         self._success = False
         self._failures[reason] = self._failures.get(reason, 0) + 1
 
@@ -218,3 +240,17 @@ class UpstreamPoller:
             preemptions_total=carry.preemptions_total,
             restarts=carry.restarts,
         )
+
+
+def _has_signal(page: PageSample | None, *, resting: bool) -> bool | None:
+    if page is None:
+        return None if resting else False
+    return page.kv_signal_present
+
+
+def elsewhere_hint(error: Exception) -> str:
+    """What to set where something else than a page of metrics was found; empty where that is not the trouble."""
+    status = error.status if isinstance(error, FetchError) else 0
+    if status in (400, 404) or 300 <= status < 400 or isinstance(error, PageError):
+        return "; if the page lies elsewhere, set upstream_metrics_url"
+    return ""

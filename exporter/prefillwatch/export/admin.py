@@ -70,6 +70,7 @@ def create_app(view: AdminView, credentials: Credentials = ANYBODY) -> Starlette
     app = Starlette(
         routes=[
             Route("/metrics", admin.metrics),
+            Route("/metrics/", admin.metrics),
             Route("/healthz", admin.healthz),
             Route("/readyz", admin.readyz),
             Route("/api/state", admin.state),

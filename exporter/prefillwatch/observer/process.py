@@ -118,8 +118,18 @@ class Observer:
             ca_file=settings.upstream_ca,
             insecure=settings.upstream_insecure,
         )
+        self._page_fetcher, page_path = Fetcher.of_page(
+            settings.upstream,
+            settings.upstream_metrics_url,
+            api_key=settings.upstream_api_key,
+            ca_file=settings.upstream_ca,
+            insecure=settings.upstream_insecure,
+        )
         self._poller = self.poller_type(
             self._fetcher,
+            pages=self._page_fetcher,
+            page_path=page_path,
+            busy=lambda: settings.scrape_idle or bool(self.ledger.requests),
             interval_s=settings.scrape_interval_s,
             windows_s=analysis.windows_s,
             listener=self,
@@ -356,6 +366,7 @@ class Observer:
         await asyncio.gather(*tasks, waiting, return_exceptions=True)
         self._link.close()
         await self._fetcher.close()
+        await self._page_fetcher.close()
         for task in failed:
             raise task.exception() or RuntimeError(f"{task.get_name()} failed")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
@@ -78,6 +79,33 @@ def parse_upstream(text: str) -> str:
     return f"{parts.scheme}://{_bracketed(parts.hostname)}" + (f":{port}" if port is not None else "")
 
 
+def parse_page_address(text: str) -> str:
+    """Where a page lies: ``http[s]://HOST[:PORT]/PATH``, or ``/PATH`` at the upstream itself. Raises ValueError."""
+    stripped = text.strip()
+    if not stripped.isascii() or not stripped.isprintable() or " " in stripped or "#" in stripped:
+        raise ValueError(_no_page(text))
+    if stripped.startswith("/") and not stripped.startswith("//"):
+        return stripped
+    scheme, separator, rest = stripped.partition("://")
+    if not separator or scheme not in ("http", "https"):
+        raise ValueError(_no_page(text))
+    netloc = re.split("[/?]", rest, maxsplit=1)[0]
+    path = rest[len(netloc) :]
+    if path in ("", "/"):
+        raise ValueError(f"{text!r} has no path; write the whole address, for example {scheme}://{netloc}/metrics")
+    return parse_upstream(f"{scheme}://{netloc}") + (path if path.startswith("/") else f"/{path}")
+
+
+def page_place(upstream: str, address: str) -> tuple[str, str]:
+    """At which server (as from `parse_upstream`) and by which path the upstream's metrics page lies; ``address`` is as
+    from `parse_page_address`, or empty."""
+    if not address or address.startswith("/"):
+        return upstream, address or "/metrics"
+    parts = urlsplit(address)
+    origin = f"{parts.scheme}://{parts.netloc}"
+    return origin, address[len(origin) :]
+
+
 def is_same_place(upstream: str, address: ListenAddress) -> bool:
     """Whether an upstream (as from `parse_upstream`) is where we listen ourselves, as far as names tell."""
     parts = urlsplit(upstream)
@@ -96,6 +124,10 @@ def _meant(text: str) -> str:
 
 def _no_upstream(text: str, remedy: str) -> str:
     return f"{text!r} is not a server's address; write {remedy}, or unix:/PATH for a socket"
+
+
+def _no_page(text: str) -> str:
+    return f"{text!r} is not where a page lies; write http://HOST:PORT/PATH, or /PATH for one at the upstream itself"
 
 
 def _unix_upstream(text: str) -> str:

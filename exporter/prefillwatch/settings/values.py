@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from prefillwatch.settings.addresses import parse_listen, parse_upstream
+from prefillwatch.settings.addresses import parse_listen, parse_page_address, parse_upstream
 from prefillwatch.settings.quantities import (
     format_duration,
     format_size,
@@ -259,6 +259,7 @@ def _show_edges(edges: tuple[int, ...]) -> str:
 
 NAMES = Kind(_names, "NAME,…", ",".join)
 LISTEN = Kind(lambda value: parse_listen(text(value)), "HOST:PORT")
+PAGE = Kind(lambda value: parse_page_address(text(value)), "URL")
 UPSTREAM = Kind(lambda value: parse_upstream(text(value)), "URL")
 FILE = Kind(_existing_file, "FILE")
 FOLDER = Kind(_existing_folder, "DIR")

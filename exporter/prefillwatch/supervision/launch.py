@@ -110,6 +110,8 @@ class Launch:
                 upstream_insecure=settings.upstream_insecure,
                 upstream_api_key=settings.own_key or (self.command.api_key if self.command else None) or "",
                 scrape_interval_s=settings.scrape_interval,
+                scrape_idle=settings.scrape_idle,
+                upstream_metrics_url=settings.upstream_metrics_url or "",
                 engine_socket=engine_socket,
                 analysis=analysis_settings(settings),
                 gpu=settings.gpu == "auto",

@@ -1,0 +1,35 @@
+"""An upstream that should not be asked for its metrics while nothing is in flight. Times in milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.observer.script import ns
+
+from prefillwatch.analysis.request import Request
+from prefillwatch.export import table
+from prefillwatch.observer.process import Observer
+from prefillwatch.observer_settings import ObserverSettings
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_it_is_asked_as_soon_as_a_request_is_in_flight(idle: bool) -> None:
+    settings = ObserverSettings(tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:1", scrape_idle=idle)
+    observer = Observer(settings, clock=lambda: ns(10_000))
+
+    def asked() -> bool:
+        observer.snapshot()
+        return () in observer.registry.gauge(table.UPSTREAM_SCRAPE_SUCCESS)
+
+    async def play() -> None:
+        poller = observer._poller
+        await poller.poll_metrics_unless_at_rest()
+        assert asked() is idle
+        observer.ledger.received(Request(rid=1, endpoint="completions", received_ns=ns(9000), model=0))
+        await poller.poll_metrics_unless_at_rest()
+        assert asked()
+        await observer._fetcher.close()
+        await observer._page_fetcher.close()
+
+    asyncio.run(play())

@@ -183,7 +183,7 @@ def test_kernels_without_attention_still_have_families() -> None:
     findings = findings_of([kernel(GEMM, at * 10.0, 5.0) for at in range(5)])
     assert findings.cadence is None
     assert [family.name for family in findings.families] == ["matrix products"]
-    assert findings.notes == ["no steps could be told apart: no attention kernels known by name, or too few."]
+    assert findings.notes == ["no steps: the engine noted none, and no attention kernel is known by name."]
 
 
 def test_a_trace_that_was_cut_off_says_so_and_tells_what_came_before() -> None:

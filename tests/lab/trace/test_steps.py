@@ -18,7 +18,7 @@ from tests.lab.trace.gpu_trace import (
 )
 from tests.lab.trace.looked_at import work_of
 
-from prefillwatch.lab.trace.steps import Cadence, find_steps
+from prefillwatch.lab.trace.steps import Cadence, find_steps, why_no_steps
 
 # Between two layers of such a step lies more time (28 ms) than a whole step without a prompt takes.
 LAYERS_FAR_APART = (*[MadeStep(22.0)] * 6, *[MadeStep(222.0, 2044)] * 3, *[MadeStep(22.0)] * 15)
@@ -196,3 +196,98 @@ def test_attention_without_any_rhythm_gives_no_steps() -> None:
     assert (
         find_steps(work_of([kernel(FLASH, at * 10.0 + (at * at * 7919) % 97 / 20, 1.0) for at in range(200)])) is None
     )
+
+
+# --- The engine's own account ---
+
+
+def noted(name: str, start_us: float, length_us: float, *, gpu: bool = False) -> Event:
+    place = (
+        {"cat": "gpu_user_annotation", "pid": 0, "tid": 7} if gpu else {"cat": "user_annotation", "pid": 9, "tid": 9}
+    )
+    return {"ph": "X", "name": name, "ts": start_us, "dur": length_us, **place}
+
+
+def two_kinds_of_layers(start_us: float, layers: int = 24, layer_us: float = 400.0, launch: int = 0) -> Iterator[Event]:
+    """A step whose every second layer takes longer, without a kernel that chooses tokens."""
+    now = start_us
+    for layer in range(layers):
+        for name, length in ((FLASH, 40.0), (GEMM, layer_us * (1 + layer % 2))):
+            event = kernel(name, now, length)
+            yield event | {"args": event["args"] | {"correlation": launch}} if launch else event
+            now += length
+
+
+def launched(correlation: int, start_us: float) -> Event:
+    call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "pid": 9, "tid": 9, "ts": start_us, "dur": 5}
+    return call | {"args": {"correlation": correlation}}
+
+
+DETAILED = "execute_8192_context_9(sq8155sk8430sqsq747sqsk767)_generation_37(sq37sk34489sqsq37sqsk34489)"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("execute_context_1(888_788544)_generation_0(0)", (1, 888, 0)),
+        (DETAILED, (9, 8155, 37)),
+        ("step[EXTEND bs=15 toks=15360]", (15, 15360, 0)),
+        ("step[DECODE bs=32]", (0, 0, 32)),
+    ],
+)
+def test_one_annotated_step_is_one_step(name: str, told: tuple[int, int, int]) -> None:
+    work = [noted(name, 1000.0, 15_400.0, gpu=True), *two_kinds_of_layers(1000.0)]
+    cadence = found(work)
+    (step,) = cadence.steps
+    assert (step.prompts, step.prompt_tokens, step.answers) == told
+    assert (step.calls, step.prefill, cadence.how) == (24, told[1] > 0, "annotations")
+
+
+def test_annotations_that_lie_ahead_are_matched_by_what_was_launched_in_them() -> None:
+    """By the clock each would belong to the step before; by a rhythm there would be three times as many."""
+    events: list[Event] = []
+    for at in range(12):
+        long = at == 5
+        start = 100_000.0 + 16_000 * at + 60_000 * (at > 5)
+        name = DETAILED if long else "execute_context_0(0)_generation_8(8)"
+        events += [noted(name, start - 16_000, 2000.0), launched(at + 1, start - 15_000)]
+        events += two_kinds_of_layers(start, layer_us=2000.0 if long else 400.0, launch=at + 1)
+    cadence = found(events)
+    assert [step.prompt_tokens for step in cadence.steps] == [0] * 5 + [8155] + [0] * 6
+    assert {step.calls for step in cadence.steps} == {24}
+    assert cadence.how == "annotations"
+
+
+def test_two_engines_annotations_around_each_other_are_one_step() -> None:
+    work = [
+        noted("execute_32_context_0(sq0sk0)_generation_32(sq32sk32785)", 0.0, 900.0),
+        noted("step[DECODE bs=32]", 20.0, 800.0),
+        launched(7, 100.0),
+        *two_kinds_of_layers(50_000.0, launch=7),
+    ]
+    assert [(step.answers, step.calls) for step in found(work).steps] == [(32, 24)]
+
+
+def test_where_nothing_matches_annotations_and_kernels_there_are_no_steps() -> None:
+    """Neither launches nor as many steps: a rhythm of layers is none of steps."""
+    events = [noted("execute_context_0(0)_generation_8(8)", 100.0 * at, 50.0) for at in range(10)]
+    events += [event for at in range(10) for event in two_kinds_of_layers(50_000.0 + 16_000 * at)]
+    work = work_of(events)
+    assert find_steps(work) is None
+    assert why_no_steps(work).startswith("the CPU noted 10 of them, ahead of the GPU, but neither launches nor")
+
+
+def test_a_rhythm_of_layers_within_one_step_is_none_of_steps() -> None:
+    work = work_of(two_kinds_of_layers(0.0, layers=48))
+    assert find_steps(work) is None
+    assert "nothing among the kernels between 48 calls of attention layers shows" in why_no_steps(work)
+
+
+def test_too_few_calls_are_said_to_be() -> None:
+    work = work_of([kernel(FLASH, at * 10.0, 5.0) for at in range(5)])
+    assert why_no_steps(work) == "the engine noted none, and 5 calls of attention layers are too few for a rhythm"
+
+
+def test_launches_that_lie_outside_of_annotations_move_nothing() -> None:
+    events = [noted(DETAILED, 0.0, 50.0), launched(7, 400.0), *two_kinds_of_layers(50_000.0, launch=7)]
+    assert not work_of(events).located

@@ -41,7 +41,7 @@ def test_the_report_of_the_article() -> None:
         "From 264 ms to 927 ms a prompt of 6,001 tokens was taken in: a step every 39.0 ms instead of every 22.0"
         in text
     )
-    assert "vLLM's annotations agree in 53 of 53" in text
+    assert "the engine's annotations agree in 53 of 53" in text
     assert "Layers: 8 with attention over the KV cache, 24 with linear attention" in text
     assert "p50 611 µs p90 1.32 ms p99 1.60 ms max 1.60 ms" in text
 
@@ -62,8 +62,9 @@ def test_kernels_tried_out_are_named() -> None:
 def test_without_steps_there_is_no_heartbeat_but_a_note() -> None:
     text = report(findings_of([kernel(GEMM, at * 10.0, 5.0) for at in range(5)]))
     assert "Heartbeat" not in text
+    assert "in decode steps" not in text
     assert "Layers: unknown, since no attention kernel is known by name" in text
-    assert "Note: no steps could be told apart" in text
+    assert "Note: no steps: the engine noted none, and no attention kernel is known by name." in text
 
 
 def test_with_nothing_but_prefill_there_is_nothing_to_compare() -> None:

@@ -28,7 +28,7 @@ from prefillwatch.lab.trace.findings import (
 )
 from prefillwatch.lab.trace.gaps import Busy, decode_gaps
 from prefillwatch.lab.trace.reading import TraceReader, pieces_of
-from prefillwatch.lab.trace.steps import Cadence, Flags, Step, find_steps
+from prefillwatch.lab.trace.steps import Cadence, Flags, Step, find_steps, why_no_steps
 from prefillwatch.lab.trace.timeline import TimelineBuilder, Work
 from prefillwatch.lab.trace.tuning import tuning_launches
 
@@ -141,8 +141,8 @@ class _Analysis:
             phase=family.phase,
             launches=whole.launches,
             seconds=whole.seconds,
-            in_prefill_steps=self._share(rows & self.in_prefill),
-            in_decode_steps=self._share(rows & ~self.in_prefill),
+            in_prefill_steps=self._share(rows & self.in_prefill) if self.steps else None,
+            in_decode_steps=self._share(rows & ~self.in_prefill) if self.steps else None,
             kernels=_most(counts, _KERNELS_NAMED),
         )
 
@@ -165,8 +165,8 @@ class _Analysis:
             linear_attention=self._linear_layers(),
             full_share=self._share(full),
             linear_share=self._share(linear),
-            full_decode_share=self._share(full & ~self.in_prefill),
-            linear_decode_share=self._share(linear & ~self.in_prefill),
+            full_decode_share=self._share(full & ~self.in_prefill) if self.steps else Share(),
+            linear_decode_share=self._share(linear & ~self.in_prefill) if self.steps else Share(),
         )
 
     def _linear_layers(self) -> int:
@@ -201,6 +201,7 @@ class _Analysis:
             interval_seconds=None if step.interval_ns is None else step.interval_ns / 1e9,
             busy_ratio=self.busy.share(step.start_ns, end),
             prefill=step.prefill,
+            prompts=step.prompts,
             prompt_tokens=step.prompt_tokens,
             answers=step.answers,
             tuning=step.tuning,
@@ -210,7 +211,13 @@ class _Analysis:
         last = run[-1]
         end = last.start_ns + last.interval_ns if last.interval_ns else last.end_ns
         told = [step.prompt_tokens for step in run if step.prompt_tokens is not None]
-        return PrefillFigures(self._seconds(run[0].start_ns), self._seconds(end), len(run), sum(told) if told else None)
+        return PrefillFigures(
+            self._seconds(run[0].start_ns),
+            self._seconds(end),
+            len(run),
+            sum(told) if told else None,
+            max((step.prompts for step in run if step.prompts is not None), default=None),
+        )
 
     def _cadence_figures(self, main: PrefillFigures | None) -> CadenceFigures | None:
         if self.cadence is None:
@@ -290,7 +297,7 @@ class _Analysis:
             notes.append(f"{self.work.without_duration:,} kernels without a time or duration were left out.")
         if len(self.work.devices) > 1:
             notes.append(f"the trace holds {len(self.work.devices)} devices; the figures are of the busiest.")
-        notes += _notes_on_steps(self.cadence)
+        notes += _notes_on_steps(self.work, self.cadence)
         if any(step.tuning for step in self.steps):
             notes.append(
                 "kernels were tried out during the trace (Triton's autotuner). Those launches and steps are no work of "
@@ -304,18 +311,23 @@ def _most(amounts: Mapping[str, Amount], count: int) -> dict[str, Amount]:
     return dict(sorted(amounts.items(), key=lambda item: (-item[1], item[0]))[:count])
 
 
-def _notes_on_steps(cadence: Cadence | None) -> list[str]:
+def _notes_on_steps(work: Work, cadence: Cadence | None) -> list[str]:
     if cadence is None:
-        return ["no steps could be told apart: no attention kernels known by name, or too few."]
+        return [f"no steps: {why_no_steps(work)}."]
     notes = []
-    if cadence.how == "annotations":
-        why = "do not agree with vLLM's annotations" if cadence.layers else "are not known by name"
-        notes.append(f"the attention kernels {why}; the steps are those that vLLM annotated.")
+    if cadence.how == "annotations" and len(cadence.steps) > 1:
+        why = "do not agree with the engine's annotations" if cadence.layers else "are not known by name"
+        notes.append(f"the attention kernels {why}; the steps are those that the engine annotated.")
+    if cadence.annotated and not work.located and not cadence.agreeing:
+        notes.append(
+            f"the CPU noted {cadence.annotated:,} steps, the kernels show {len(cadence.steps):,}; since the CPU runs "
+            "ahead of the GPU, which belongs to which is not known."
+        )
     if cadence.evidence == "length":
         notes.append(
             "neither kernel names nor annotations tell which steps carried a prompt; the long ones are taken for it."
         )
-    if cadence.evidence == "none":
+    if cadence.evidence == "none" and not cadence.annotated:
         notes.append("nothing tells that a step carried prompt work; capture with a prompt coming in.")
     return notes
 

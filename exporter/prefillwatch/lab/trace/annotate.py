@@ -86,7 +86,8 @@ def _events(findings: Findings) -> Iterator[dict[str, Any]]:
     for prefill in findings.prefills:
         length = prefill.end_seconds - prefill.start_seconds
         tokens = f" of {prefill.prompt_tokens} tokens" if prefill.prompt_tokens else ""
-        yield _span(2, f"prompt{tokens}", prefill.start_seconds, length, start_us, {"steps": prefill.steps})
+        several = "s" if (prefill.most_prompts or 1) > 1 else ""
+        yield _span(2, f"prompt{several}{tokens}", prefill.start_seconds, length, start_us, {"steps": prefill.steps})
     if gaps := findings.decode_gaps:
         told = {"busy_ratio": round(gaps.widest_busy_ratio, 4), "kernel": gaps.kernel}
         name = f"widest gap, device at work {gaps.widest_busy_ratio:.0%}"

@@ -176,12 +176,16 @@ _RULES: Final = (
     ),
     _rule("attention", "CPU attention", r"cpu_attention|_scaled_dot_product_\w*(cpu|math)|zentorch_sdpa", calls=True),
     _rule("other", "attention op around its kernels", r"scaled_dot_product_attention"),
+    _rule("attention", "Triton attention", r"^attn_fwd(\.kd)?$", calls=True),
     # --- the rest of a layer
     _rule(
         "KV cache",
         "KV cache writes",
-        r"reshape_and_cache|concat_and_cache|cache_kernel|swap_blocks|copy_blocks|zero_kv_blocks|kv_insert",
+        r"store_kv_?cache|reshape_and_cache|concat_and_cache|cache_kernel|swap_blocks|copy_blocks|zero_kv_blocks|kv_insert",
     ),
+    _rule("experts", "grouped matrix products", r"^bmm_[A-Z]\w*_t\d+x\d+x\d+"),
+    _rule("communication", "communication", r"\bep::(internode|intranode)\w*::"),
+    _rule("experts", "expert routing", r"^_combined_routing|^_topk_forward|^_sum_bitmatrix"),
     _rule("experts", "mixture of experts", r"moe|expert|topk_?gating|grouped_topk|permute_kernel|finalize_routing"),
     _rule(
         "communication",

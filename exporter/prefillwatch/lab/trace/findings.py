@@ -29,8 +29,9 @@ class FamilyFigures(msgspec.Struct, frozen=True):
     """None where the same kernels serve prompts and answers."""
     launches: int
     seconds: float
-    in_prefill_steps: Share
-    in_decode_steps: Share
+    in_prefill_steps: Share | None
+    """None where no steps are known."""
+    in_decode_steps: Share | None
     kernels: dict[str, int]
     """Launches of the most frequent kernels, by short name."""
 
@@ -43,7 +44,10 @@ class TickFigures(msgspec.Struct, frozen=True):
     """To the start of the next step; none for the last."""
     busy_ratio: float
     prefill: bool
+    prompts: int | None
+    """Requests whose prompt was worked on in it."""
     prompt_tokens: int | None
+    """Of all of them."""
     answers: int | None
     tuning: bool
 
@@ -55,6 +59,8 @@ class PrefillFigures(msgspec.Struct, frozen=True):
     end_seconds: float
     steps: int
     prompt_tokens: int | None
+    most_prompts: int | None
+    """The most whose prompts were worked on in one step."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -79,7 +85,7 @@ class CadenceFigures(msgspec.Struct, frozen=True):
     after: Part
     annotated_steps: int
     agreeing_steps: int
-    """Steps annotated by vLLM that hold exactly one step found by the kernels."""
+    """Steps annotated by the engine that hold exactly one step found by the kernels."""
 
 
 class GapFigures(msgspec.Struct, frozen=True):

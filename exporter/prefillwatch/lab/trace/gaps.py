@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
+from prefillwatch.lab.trace.numbers import Numbers
 from prefillwatch.lab.trace.steps import Flags, Step
-from prefillwatch.lab.trace.timeline import Numbers, Work
+from prefillwatch.lab.trace.timeline import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +73,22 @@ def decode_gaps(work: Work, steps: list[Step]) -> DecodeGaps | None:
 
 
 def _decode_rows(work: Work) -> tuple[Numbers, str]:
-    """Kernels that only decode, else those of attention: in a step without a prompt they do nothing else."""
+    """Kernels of the layers that decode; in a step without a prompt those of attention do nothing else."""
     for kind in ("linear attention", "attention"):
         wanted = [f.kind == kind and f.layer_call and f.phase == "decode" for f in work.families]
-        if (flags := work.mask(wanted)).any():
+        if work.mask(wanted).any():
+            # Where one kind of layer has a kernel that only decodes, another may have one that serves both.
+            flags = work.mask(f.kind == kind and f.layer_call and f.phase != "prefill" for f in work.families)
             return np.flatnonzero(flags), _name(work, flags)
     flags = work.mask(f.layer_call and f.phase != "prefill" for f in work.families)
     return np.flatnonzero(flags), _name(work, flags)
 
 
 def _name(work: Work, flags: Flags) -> str:
-    rows = np.flatnonzero(flags)
-    return work.families[int(work.names[rows[0]])].name if len(rows) else ""
+    """The family that runs most often, of several the one that only decodes."""
+    counts = Counter(work.families[name] for name in work.names[flags].tolist())
+    most = max(counts, key=lambda family: (family.phase == "decode", counts[family], family.name), default=None)
+    return most.name if most else ""
 
 
 def _stretches(steps: list[Step], times: Numbers) -> Numbers:

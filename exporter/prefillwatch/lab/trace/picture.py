@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from prefillwatch.lab.charts.drawing import CALM, GRID, INK, MUTED, SHADE, STALL, SURFACE, axes, to_png, to_svg
 from prefillwatch.lab.trace.errors import TraceError
 from prefillwatch.lab.trace.findings import Findings, Part, TickFigures
-from prefillwatch.lab.trace.text import duration, shown_steps
+from prefillwatch.lab.trace.text import duration, prompts_of, shown_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,8 @@ def draw(findings: Findings, path: Path) -> None:
     """
     steps = [step for step in shown_steps(findings, MOST_TICKS) if step.interval_seconds is not None]
     if not steps:
-        raise TraceError(f"{findings.file}: there is no heartbeat to draw, since no steps were found")
+        why = "one step has no beat" if findings.steps else "no steps were found"
+        raise TraceError(f"{findings.file}: there is no heartbeat to draw, since {why}")
     figure, (drawn,) = axes(width=WIDTH_PIXELS / _DOTS_PER_INCH, height=HEIGHT_PIXELS / _DOTS_PER_INCH)
     # Fixed places: the same picture, whatever the labels.
     figure.set_layout_engine("none")
@@ -100,6 +101,8 @@ class _Picture:
             self.axes.axvspan(left, right, color=SHADE, zorder=0, linewidth=0)
             if index == self.findings.main_prefill:
                 tokens = f"{prefill.prompt_tokens:,}-token prompt" if prefill.prompt_tokens else "prompt"
+                if (prefill.most_prompts or 1) > 1:
+                    tokens = prompts_of(prefill)[0]
                 self._label(f"{tokens} being read", left, right, self.top * 0.92, STALL, bold=False)
 
     def _ticks(self) -> None:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -17,11 +17,19 @@ from prefillwatch.lab.trace.errors import TraceError
 from prefillwatch.lab.trace.splitter import EventSplitter
 
 PIECE: Final = 1 << 20
+_LARGEST: Final = 1 << 62
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 # A call of a Python function: what vLLM's profiler writes most of by far, and nothing here asks for.
 _PYTHON: Final = b'"python_function"'
 _VLLM_VERSION: Final = re.compile(rb'"vllm_version":\s*"([0-9A-Za-z.+_-]{1,60})"')
+
+
+class Arguments(msgspec.Struct, gc=False):
+    """What a trace event has as arguments, as far as it is used here."""
+
+    correlation: int | float | str | None = None
+    """Equal on a GPU event and on the call of the runtime that launched it."""
 
 
 class Event(msgspec.Struct, gc=False):
@@ -38,6 +46,13 @@ class Event(msgspec.Struct, gc=False):
     """On a GPU event the device."""
     tid: int | str = 0
     """On a GPU event the stream, on others the thread."""
+    args: Arguments | list[Any] | str | float | bool | None = None
+
+    @property
+    def correlation(self) -> int:
+        """Of the launch; 0 where there is none."""
+        found = self.args.correlation if isinstance(self.args, Arguments) else None
+        return found if isinstance(found, int) and 0 < found < _LARGEST else 0
 
 
 class TraceReader:

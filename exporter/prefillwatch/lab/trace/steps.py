@@ -15,7 +15,9 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from prefillwatch.lab.trace.timeline import Annotation, Numbers, Work
+from prefillwatch.lab.trace.annotation import Annotation
+from prefillwatch.lab.trace.numbers import Numbers
+from prefillwatch.lab.trace.timeline import Work
 
 How = Literal["token choice", "rhythm", "annotations"]
 Evidence = Literal["annotations", "kernels", "length", "none"]
@@ -30,6 +32,11 @@ LONG: Final = 1.4
 #: So long nothing runs within a step; between two the engine may have to think.
 PAUSE_NS: Final = 500_000
 _MOST_LAYERS: Final = 256
+_FEWEST_CALLS: Final = 6
+#: Steps that a trace may cut off, so that they are annotated or have kernels, but not both.
+_CUT_OFF: Final = 2
+#: Share of the silences within steps that may hold what marks the end of one.
+_MARK_WITHIN: Final = 0.02
 #: Enough to learn the rhythm by; it does not change.
 _CALLS_LOOKED_AT: Final = 2000
 
@@ -48,8 +55,10 @@ class Step:
     last_call_ns: int
     """When the last of them began."""
     prefill: bool = False
+    prompts: int | None = None
+    """Requests whose prompt was worked on, by the engine's annotation."""
     prompt_tokens: int | None = None
-    """By vLLM's annotation."""
+    """Of all of them."""
     answers: int | None = None
     tuning: bool = False
     """Kernels were tried out in it, so that its length says nothing about the model."""
@@ -66,7 +75,7 @@ class Cadence:
     layers: int
     """Attention layers per step."""
     annotated: int = 0
-    """Steps that vLLM annotated."""
+    """Steps that the engine annotated."""
     agreeing: int = 0
     """Those of them that hold exactly one step found by the kernels."""
 
@@ -74,15 +83,19 @@ class Cadence:
 def find_steps(work: Work) -> Cadence | None:
     """The steps of the trace; None where they cannot be told apart."""
     calls = _layer_calls(work)
+    annotations = _of_requests(work)
     found = _by_choice(work, calls) or _by_rhythm(work, calls)
-    # A step for no request at all runs no attention.
-    annotations = [step for step in work.annotations if step.prompts + step.answers > 0]
-    agreeing = _agreement(found, annotations) if found else 0
-    if len(annotations) >= 2 and (found is None or agreeing < AGREED * len(annotations)) and _on_the_clock(work):
-        found = _from_annotations(work, annotations, calls)
+    if work.located or not annotations:
+        agreeing = _agreement(found, annotations) if found else 0
+        if _tell(work, annotations, calls) and (found is None or agreeing < AGREED * len(annotations)):
+            found = _from_annotations(work, annotations, calls)
+    else:
+        agreeing = len(annotations) if found and len(found.steps) == len(annotations) else 0
+        if found and found.how == "rhythm" and abs(len(found.steps) - len(annotations)) > _CUT_OFF:
+            return None
     if found is None:
         return None
-    steps = _told(found.steps, annotations)
+    steps = _told(found.steps, annotations, located=work.located)
     told = any(step.prompt_tokens is not None for step in steps)
     evidence: Evidence = "annotations"
     if not told:
@@ -90,9 +103,39 @@ def find_steps(work: Work) -> Cadence | None:
     return replace(found, steps=steps, evidence=evidence, annotated=len(annotations), agreeing=agreeing)
 
 
-def _on_the_clock(work: Work) -> bool:
-    """Whether the annotations lie where the work does; those of the CPU run ahead of the GPU."""
-    return work.source == "cpu" or any(step.on_gpu for step in work.annotations)
+def why_no_steps(work: Work) -> str:
+    """Where `find_steps` finds none."""
+    calls, annotated = len(_layer_calls(work)), len(_of_requests(work))
+    if annotated:
+        return (
+            f"the CPU noted {annotated:,} of them, ahead of the GPU, but neither launches nor a rhythm of the kernels "
+            "tell which kernels belong to which"
+        )
+    if not calls:
+        return "the engine noted none, and no attention kernel is known by name"
+    if calls < _FEWEST_CALLS:
+        return f"the engine noted none, and {calls} calls of attention layers are too few for a rhythm"
+    return (
+        f"the engine noted none, and nothing among the kernels between {calls:,} calls of attention layers shows where "
+        "one step ends and the next begins"
+    )
+
+
+def _of_requests(work: Work) -> list[Annotation]:
+    """A step for no request at all runs no attention."""
+    return [step for step in work.annotations if step.prompts + step.answers > 0]
+
+
+def _tell(work: Work, annotations: list[Annotation], calls: Numbers) -> bool:
+    """Whether the annotations cover the work, so that they can tell the steps."""
+    if not annotations or not len(calls):
+        return bool(annotations)
+    times = work.starts[calls]
+    starts = np.array([step.start_ns for step in annotations])
+    ends = np.array([step.end_ns for step in annotations])
+    at = np.searchsorted(starts, times, side="right") - 1
+    inside = (at >= 0) & (times < ends[np.maximum(at, 0)])
+    return bool(inside.sum() * 2 >= len(calls))
 
 
 def _layer_calls(work: Work) -> Numbers:
@@ -154,7 +197,7 @@ def _by_rhythm(work: Work, calls: Numbers) -> Cadence | None:
 
     Only silences of one such row are compared with each other, so that slow and fast steps count alike.
     """
-    if len(calls) < 6:
+    if len(calls) < _FEWEST_CALLS:
         return None
     looked_at = min(len(calls), _CALLS_LOOKED_AT)
     silences = work.starts[calls[1:looked_at]] - work.ends[calls[: looked_at - 1]]
@@ -167,10 +210,27 @@ def _by_rhythm(work: Work, calls: Numbers) -> Cadence | None:
         clearness = (share - 1 / size) * np.sqrt(rows)
         if share >= REGULAR and clearness > best:
             best, layers, place = clearness, size, int(votes.argmax())
-    if not layers:
+    if not layers or not _is_marked(work, calls, layers, place):
         return None
     bounds = np.r_[0, np.arange(place + 1, len(calls), layers), len(calls)]
     return Cadence(_made(work, calls[bounds[:-1]], calls, bounds), "rhythm", "none", layers)
+
+
+def _is_marked(work: Work, calls: Numbers, layers: int, place: int) -> bool:
+    """Whether between two steps something runs that never runs between two layers: embedding, output, sampling.
+
+    A model with two kinds of layers has a rhythm within its steps too, but the same kernels at every beat of it.
+    """
+    silence = np.searchsorted(calls, np.arange(len(work)), side="right") - 1
+    between = (silence >= 0) & (silence < len(calls) - 1)
+    pairs = np.unique(np.stack([work.names[between], silence[between]]), axis=1)
+    ending = pairs[1] % layers == place
+    ends = len(np.unique(pairs[1][ending]))
+    others = max(1, len(calls) - 1 - ends)
+    kinds = len(work.texts)
+    at_ends = np.bincount(pairs[0][ending], minlength=kinds)
+    within = np.bincount(pairs[0][~ending], minlength=kinds)
+    return bool(((at_ends >= REGULAR * max(ends, 2)) & (within <= _MARK_WITHIN * others)).any())
 
 
 def _made(work: Work, begin_rows: Numbers, calls: Numbers, bounds: Numbers) -> list[Step]:
@@ -217,8 +277,8 @@ def _from_annotations(work: Work, annotations: list[Annotation], calls: Numbers)
     return Cadence(steps, "annotations", "annotations", int(np.median(sizes)))
 
 
-def _told(steps: list[Step], annotations: list[Annotation]) -> list[Step]:
-    """The steps with what vLLM says of them: by time, or by order where the counts are the same."""
+def _told(steps: list[Step], annotations: list[Annotation], *, located: bool) -> list[Step]:
+    """The steps with what the engine says of them: by time where that is the GPU's, or by order of as many."""
     if not annotations:
         return steps
     starts = np.array([step.start_ns for step in annotations])
@@ -226,10 +286,16 @@ def _told(steps: list[Step], annotations: list[Annotation]) -> list[Step]:
     told = []
     for index, step in enumerate(steps):
         at = int(np.searchsorted(starts, step.last_call_ns, side="right")) - 1
-        fits = at >= 0 and step.last_call_ns <= annotations[at].end_ns
+        fits = located and at >= 0 and step.last_call_ns <= annotations[at].end_ns
         said = annotations[at] if fits else annotations[index] if in_order else None
         told.append(
-            replace(step, prompt_tokens=said.prompt_tokens, answers=said.answers, prefill=said.prompt_tokens > 0)
+            replace(
+                step,
+                prompts=said.prompts,
+                prompt_tokens=said.prompt_tokens,
+                answers=said.answers,
+                prefill=said.prompt_tokens > 0,
+            )
             if said
             else step
         )

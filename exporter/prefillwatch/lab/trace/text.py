@@ -13,6 +13,7 @@ from prefillwatch.lab.trace.findings import (
     GapFigures,
     Part,
     PhaseFigures,
+    PrefillFigures,
     Share,
     TickFigures,
 )
@@ -23,7 +24,7 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 _CUT_BY: Final = {
     "token choice": "cut where tokens were chosen",
     "rhythm": "cut at the silence that comes back after as many layers",
-    "annotations": "as vLLM annotated them",
+    "annotations": "as the engine annotated them",
 }
 
 
@@ -85,19 +86,18 @@ def _heading(findings: Findings) -> list[str]:
 
 
 def _heartbeat(findings: Findings, cadence: CadenceFigures) -> list[str]:
-    lines = [
-        f"Heartbeat: {cadence.steps} engine steps",
-        f"  {'':<16}{'steps':>6}{'median':>11}{'p90':>11}{'max':>11}{'busy':>8}",
-    ]
+    lines = [f"Heartbeat: {_counted(cadence.steps, 'engine step')}"]
+    if cadence.steps > 1:
+        lines.append(f"  {'':<16}{'steps':>6}{'median':>11}{'p90':>11}{'max':>11}{'busy':>8}")
     for name, part in (("before", cadence.before), ("during", cadence.during), ("after", cadence.after)):
-        if part.steps:
+        if part.steps and cadence.steps > 1:
             lines.append(
                 f"  {name + ' prefill':<16}{_part(part)}" if findings.prefills else f"  {'all':<16}{_part(part)}"
             )
     lines += [f"  {line}" for line in _beat_lines(findings)]
     lines += [_wrapped(line, "  ") for line in _verdict(findings, cadence)]
     agreed = (
-        f"; vLLM's annotations agree in {cadence.agreeing_steps} of {cadence.annotated_steps}"
+        f"; the engine's annotations agree in {cadence.agreeing_steps} of {cadence.annotated_steps}"
         if cadence.annotated_steps and cadence.cut_by != "annotations"
         else ""
     )
@@ -141,10 +141,13 @@ def _bar(share: float) -> str:
 
 
 def _verdict(findings: Findings, cadence: CadenceFigures) -> Iterator[str]:
+    if len(findings.steps) == 1:
+        yield from _single(findings)
+        return
     if findings.main_prefill is None:
         return
     main = findings.prefills[findings.main_prefill]
-    prompt = f"a prompt of {main.prompt_tokens:,} tokens was" if main.prompt_tokens else "a prompt was"
+    prompt = " ".join(prompts_of(main))
     calm = _calm(cadence)
     slow = cadence.during.median_seconds
     span = f"From {duration(main.start_seconds)} to {duration(main.end_seconds)}"
@@ -155,6 +158,28 @@ def _verdict(findings: Findings, cadence: CadenceFigures) -> Iterator[str]:
         f"{span} {prompt} taken in: a step every {duration(slow)} instead of every {duration(calm)}, "
         f"{slow / calm:.1f} times as long."
     )
+
+
+def prompts_of(main: PrefillFigures) -> tuple[str, str]:
+    """What a run of steps took in, and its verb."""
+    if not main.prompt_tokens:
+        return "a prompt", "was"
+    if main.most_prompts is None or main.most_prompts < 2:
+        return f"a prompt of {main.prompt_tokens:,} tokens", "was"
+    together = f"prompts of {main.prompt_tokens:,} tokens together"
+    return f"{main.most_prompts:,} {together}" if main.steps == 1 else together, "were"
+
+
+def _single(findings: Findings) -> Iterator[str]:
+    """A trace of one step has no beat to tell, but what it did and how long."""
+    (step,) = findings.steps
+    end = findings.span_seconds - step.start_seconds
+    told = ""
+    if step.prompt_tokens is not None:
+        prompts = f"{_counted(step.prompts or 0, 'prompt')} of {step.prompt_tokens:,} tokens" if step.prompts else ""
+        answers = _counted(step.answers, "answer") if step.answers else ""
+        told = ", with " + " and ".join(part for part in (prompts, answers) if part)
+    yield f"One step of {duration(end)}{told}."
 
 
 def _calm(cadence: CadenceFigures) -> float | None:
@@ -223,14 +248,16 @@ def _families(findings: Findings) -> list[str]:
     families = findings.families
     whole = sum(family.seconds for family in families) or 1.0
     launches = "launches" if findings.source == "gpu" else "calls"
-    columns = f"{launches:>9}{'time':>10}{'share':>7}{'each':>10}{'in prefill steps':>18}{'in decode steps':>17}"
+    columns = f"{launches:>9}{'time':>10}{'share':>7}{'each':>10}"
+    columns += f"{'in prefill steps':>18}{'in decode steps':>17}" if findings.steps else ""
     lines = ["Kernel families" if findings.source == "gpu" else "Families of ops", f"  {'':<34}{columns}"]
     for family in families[:_FAMILIES_SHOWN]:
-        parts = (family.in_prefill_steps, family.in_decode_steps)
-        in_prefill, in_decode = (duration(part.seconds) if part.launches else "–" for part in parts)
+        parts = (part for part in (family.in_prefill_steps, family.in_decode_steps) if part is not None)
+        shares = [duration(part.seconds) if part.launches else "–" for part in parts]
         lines.append(
             f"  {family.name:<34}{family.launches:>9,}{duration(family.seconds):>10}{_ratio(family.seconds / whole):>7}"
-            f"{duration(family.seconds / family.launches):>10}{in_prefill:>18}{in_decode:>17}"
+            f"{duration(family.seconds / family.launches):>10}"
+            + "".join(f"{share:>{width}}" for share, width in zip(shares, (18, 17), strict=False))
         )
     if rest := families[_FAMILIES_SHOWN:]:
         seconds, count = sum(family.seconds for family in rest), sum(family.launches for family in rest)

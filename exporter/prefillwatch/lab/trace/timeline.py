@@ -11,20 +11,27 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from prefillwatch.lab.trace.annotation import Annotation
 from prefillwatch.lab.trace.families import Family, family_of
+from prefillwatch.lab.trace.launches import Launches, moved_by_launches
+from prefillwatch.lab.trace.numbers import Numbers
 from prefillwatch.lab.trace.reading import Event
 
 Source = Literal["gpu", "cpu"]
-Numbers = npt.NDArray[np.int64]
 
 #: With its duration, or only its beginning, which is then counted as one without.
 _SPANS: Final = ("X", "B")
 _GPU_WORK: Final = frozenset(("kernel", "gpu_memcpy", "gpu_memset"))
 _ANNOTATIONS: Final = frozenset(("user_annotation", "gpu_user_annotation"))
+_RUNTIME: Final = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver"))
 #: execute_context_1(2044)_generation_4(4): requests and tokens; with details as execute_context_1(sq2044sk…)_….
+#: In detail execute_8192_context_9(sq8155sk…)_generation_37(sq37sk…), with the tokens of the batch in front.
 _STEP: Final = re.compile(
-    r"execute_context_(\d{1,9})\((?:sq)?(\d{1,9})[^)]*\)_generation_(\d{1,9})\((?:sq)?\d{1,9}[^)]*\)"
+    r"execute_(?:\d{1,9}_)?context_(\d{1,9})\((?:sq)?(\d{1,9})[^)]*\)_generation_(\d{1,9})\((?:sq)?\d{1,9}[^)]*\)"
 )
+#: SGLang's: step[EXTEND bs=15 toks=15360] and step[DECODE bs=32].
+_SGLANG_EXTEND: Final = re.compile(r"step\[EXTEND bs=(\d{1,9}) toks=(\d{1,9})\]")
+_SGLANG_DECODE: Final = re.compile(r"step\[DECODE bs=(\d{1,9})\b")
 #: More distinct names than any trace has; further ones count as one.
 MOST_NAMES: Final = 50_000
 _SLICE: Final = 1 << 16
@@ -33,26 +40,6 @@ _REST: Final = "(further kernels)"
 _LONGEST_US: Final = 2e15
 #: Annotations are a few per step; a file with more than this is no trace of vLLM.
 _MOST_ANNOTATIONS: Final = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Annotation:
-    """A step by vLLM's own account."""
-
-    start_ns: int
-    end_ns: int
-    prompts: int
-    """Requests whose prompt was worked on."""
-    prompt_tokens: int
-    answers: int
-    """Requests that got a token each."""
-    on_gpu: bool
-    place: str
-    """The device or process that it was noted on."""
-
-    @property
-    def counts(self) -> tuple[int, int, int]:
-        return self.prompts, self.prompt_tokens, self.answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +61,9 @@ class Work:
     device: str
     """The one that this is about: with several in one file, the busiest."""
     without_duration: int = 0
+    located: bool = True
+    """Whether the annotations lie where the work does. Those of the CPU run ahead of the GPU, by milliseconds to more
+    than a step, and are only moved there where launches tell what belongs to which."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -98,10 +88,11 @@ class _Rows:
     durations: array[int] = field(default_factory=lambda: array("q"))
     names: array[int] = field(default_factory=lambda: array("i"))
     lanes: array[int] = field(default_factory=lambda: array("i"))
+    correlations: array[int] = field(default_factory=lambda: array("q"))
 
 
 class TimelineBuilder:
-    """`add` every event, then `finish`. Keeps 24 bytes per kernel, and nothing of Python functions and the runtime."""
+    """`add` every event, then `finish`. Keeps 32 bytes per kernel, 16 per launch, and nothing of Python functions."""
 
     def __init__(self) -> None:
         self._gpu = _Rows()
@@ -109,6 +100,7 @@ class TimelineBuilder:
         self._names: dict[str, int] = {}
         self._lanes: dict[tuple[int | str, int | str], int] = {}
         self._annotations: list[Annotation] = []
+        self._launches = Launches()
         self._without_duration = 0
 
     def add(self, event: Event) -> None:
@@ -120,6 +112,8 @@ class TimelineBuilder:
             self._add_to(self._cpu, event)
         elif event.cat in _ANNOTATIONS:
             self._annotate(event)
+        elif event.cat in _RUNTIME and event.correlation and (span := _nanoseconds(event)):
+            self._launches.add(event.correlation, span[0])
 
     def _add_to(self, rows: _Rows, event: Event) -> None:
         span = _nanoseconds(event)
@@ -129,6 +123,8 @@ class TimelineBuilder:
         rows.starts.append(span[0])
         rows.durations.append(span[1])
         rows.names.append(self._name(event.name))
+        if rows is self._gpu:
+            rows.correlations.append(event.correlation)
         rows.lanes.append(self._lanes.setdefault((event.pid, event.tid), len(self._lanes)))
 
     def _name(self, text: str) -> int:
@@ -140,11 +136,11 @@ class TimelineBuilder:
         return known
 
     def _annotate(self, event: Event) -> None:
-        found = _STEP.match(event.name)
+        counts = _counts(event.name)
         span = _nanoseconds(event)
-        if not found or span is None or len(self._annotations) >= _MOST_ANNOTATIONS:
+        if not counts or span is None or len(self._annotations) >= _MOST_ANNOTATIONS:
             return
-        prompts, prompt_tokens, answers = (int(number) for number in found.groups())
+        prompts, prompt_tokens, answers = counts
         start, length = span
         on_gpu = event.cat.startswith("gpu")
         self._annotations.append(
@@ -161,13 +157,21 @@ class TimelineBuilder:
         # Of two that start together the longer is the outer one.
         order = np.lexsort((-durations, starts))
         starts, durations, names, lanes = starts[order], durations[order], names[order], lanes[order]
+        correlations = np.array(rows.correlations, np.int64)
+        correlations = correlations[order] if source == "gpu" else correlations
         lane_devices = np.array([str(pid) for pid, _ in self._lanes], dtype=object)
         devices, device = _busiest(lane_devices, lanes, durations)
         if len(devices) > 1:
             kept = lane_devices[lanes] == device
             starts, durations, names, lanes = starts[kept], durations[kept], names[kept], lanes[kept]
+            correlations = correlations[kept] if source == "gpu" else correlations
         own = durations if source == "gpu" else _own_times(starts, durations, lanes)
         texts = list(self._names)
+        annotations = self._steps(source, device)
+        located = source == "cpu" or any(step.on_gpu for step in annotations)
+        if annotations and not located:
+            moved = moved_by_launches(annotations, self._launches, correlations, starts, starts + durations, lanes)
+            annotations, located = (moved, True) if moved is not None else (annotations, False)
         return Work(
             source,
             starts,
@@ -177,17 +181,29 @@ class TimelineBuilder:
             lanes,
             texts,
             [family_of(text) for text in texts],
-            self._steps(source, device),
+            annotations,
             devices,
             device,
             self._without_duration,
+            located,
         )
 
     def _steps(self, source: Source, device: str) -> list[Annotation]:
-        """vLLM's annotations as they lie on the device where there are such, in order of time."""
+        """The engine's annotations as they lie on the device where there are such, in order of time."""
         here = [step for step in self._annotations if step.on_gpu and step.place == device]
         chosen = here if source == "gpu" and here else [step for step in self._annotations if not step.on_gpu]
         return _merged(sorted(chosen, key=lambda step: step.start_ns))
+
+
+def _counts(name: str) -> tuple[int, int, int] | None:
+    """Prompts, their tokens and answers of a step, by the name of its annotation; None where it is none of a step."""
+    if found := _STEP.match(name):
+        return int(found[1]), int(found[2]), int(found[3])
+    if found := _SGLANG_EXTEND.match(name):
+        return int(found[1]), int(found[2]), 0
+    if found := _SGLANG_DECODE.match(name):
+        return 0, 0, int(found[1])
+    return None
 
 
 def _busiest(

@@ -7,10 +7,11 @@ READY := $(VENV)/.ready
 # Unit tests of so many files run at once; more than two disturb each other where they hold processes against a clock.
 WORKERS ?= 2
 MINUTES ?= 10
+SEEDS ?= 100
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, root's rights, or minutes of quiet.
 APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox tests/foreign
 
-.PHONY: help demo test lint format reference unit e2e sandbox real truth bench bench-smoke hostile foreign foreign-nginx soak sensitivity tools wheel clean
+.PHONY: help demo test lint format reference unit e2e sandbox real truth bench bench-smoke hostile foreign foreign-nginx soak sensitivity simulate tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -78,6 +79,9 @@ soak: $(READY) ## minutes of load and faults, every process ended in turn: make 
 
 sensitivity: $(READY) ## each constant of the method moved by 30 %: what real recordings make of it
 	$(BIN)/python -m tests.sensitivity $(ARGS)
+
+simulate: $(READY) ## verdicts judged by simulated engines that know the truth: make simulate SEEDS=100 [WRITE=1]
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(WRITE),--write) $(ARGS)
 
 tools:
 	@scripts/tools promtool systemd-analyze

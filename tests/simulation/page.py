@@ -1,0 +1,132 @@
+"""The table of a judgement, and docs/verdicts-measured.md around it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tests.simulation.faults import FAULTS
+from tests.simulation.goals import goal_of
+from tests.simulation.judge import Figures
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "verdicts-measured.md"
+HEAD: Final = ("row", "stall seconds", "precision", "recall", "right names", "falsely certain", "unattributed")
+
+
+def cells(name: str, figures: Figures) -> tuple[str, ...]:
+    named, true = figures.named("prefill"), figures.true("prefill")
+    of_prefill = (
+        f"{figures.precision:.3f}" if named else "–",
+        f"{figures.recall:.3f}" if true else "–",
+        f"{figures.right_names:.3f}" if named and true else "–",
+    )
+    certain = (f"{figures.falsely_certain:.1%}", f"{figures.unattributed:.1%}")
+    return (name, f"{figures.total:.0f}", *of_prefill, *certain)
+
+
+def plain(figures: dict[str, Figures]) -> str:
+    rows = [HEAD, *(cells(name, each) for name, each in figures.items())]
+    return "\n".join(f"{row[0]:32s}" + "".join(f"{cell:>16s}" for cell in row[1:]) for row in rows)
+
+
+def markdown(figures: dict[str, Figures]) -> str:
+    rows = [HEAD, ("---",) * len(HEAD), *(cells(name, each) for name, each in figures.items())]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def shortfalls(figures: dict[str, Figures]) -> str:
+    lines = []
+    for name, each in figures.items():
+        missed = list(goal_of(name).missed(each))
+        if missed:
+            lines.append(f"- **{name}**: {'; '.join(missed)}. {mistakes(each)}".rstrip())
+    return "\n".join(lines) or "None."
+
+
+def mistakes(figures: Figures) -> str:
+    """The largest of what was taken for something else."""
+    wrong = {pair: each for pair, each in figures.seconds.items() if pair[0] != pair[1] and pair[0] != "ours"}
+    largest = sorted(wrong.items(), key=lambda item: -item[1])[:2]
+    told = [f"{each:.0f} s of {true} were `{named}`" for (true, named), each in largest if each >= 0.5]
+    return f"{', '.join(told)}." if told else ""
+
+
+def page(figures: dict[str, Figures], seeds: range) -> str:
+    faults = {fault.name for fault in FAULTS}
+    shapes_ = {name: each for name, each in figures.items() if name not in faults}
+    under_faults = {name: each for name, each in figures.items() if name in faults}
+    return TEXT.format(
+        first=seeds[0],
+        last=seeds[-1],
+        runs=len(seeds),
+        shapes=markdown(shapes_),
+        faults=markdown(under_faults),
+        shortfalls=shortfalls(figures),
+    )
+
+
+TEXT: Final = """# Verdicts, measured on a simulation
+
+How often a [verdict](verdicts.md) is right, by shape of engine and by fault. Written by
+`make simulate SEEDS={runs} WRITE=1 ARGS="--first {first}"`; without `--first` the seeds are fresh ones.
+
+**These are figures of a simulation, not of real engines.** The engine runs in virtual time and logs who was in
+each of its steps and why it took as long as it did (`tests/simulation/engine.py`); API server, hop, network,
+our own loop and the clients are stages with times of their own (`delivery.py`). What a relay would have seen
+goes through the records of the tap into the same code that runs in production; that code shares nothing with
+the simulation but the format on the wire. The shapes are written from how the engines are documented to
+schedule. The shapes themselves have not
+been held against real engines' gaps yet. The verdicts have, on vLLM on one rank, by its step log (`make truth`, and
+the recordings that [the method](method.md) speaks of).
+
+{runs} runs of 30 s, seeds {first} to {last}. Each draws its own load: 3 to 8 people who chat, and prompts of 60
+to 6,000 tokens alone, in bursts or at random; speed of the engine and sizes differ. The observer starts with
+nothing learned each time, and a quarter of the runs with a fault have no prompts.
+
+- *stall seconds*: what readers waited beyond a step in gaps that are stalls. A stall counts under the cause
+  that made most of it.
+- *precision, recall*: of `prefill`, in those seconds. *Right names*: what the blamed shares have in common with
+  the true ones.
+- *falsely certain*: share of the seconds for which a cause was named that was another's.
+- *unattributed*: share of the seconds with a cause to be named for which none was. Stalls of our own making
+  have none.
+
+## By shape, without a fault
+
+{shapes}
+
+## By fault, on vLLM with asynchronous scheduling
+
+{faults}
+
+## What falls short
+
+Held against the goals: precision 0.99, recall 0.97, right names 0.98 for vLLM on one rank and llama.cpp (0.98,
+0.90, 0.96 for others); at most 1 % falsely certain, at most 10 % unattributed.
+
+{shortfalls}
+
+## What is known of these
+
+- **Several ranks behind one door**: their steps interleave, and the union of their reads looks like an engine
+  that never stands still. Streams are not assigned to ranks yet, so most of it is held back and some is called
+  a pause.
+- **Slices**: where prompts are read beside each other in slices, the names follow an order that the engine did
+  not have.
+- **Stream interval**: short steps disappear between two reads; a prompt that is read in one of them is not seen
+  there.
+- **Host stopped**: the page of metrics does not answer, which is no evidence yet; so a stop without a prompt in
+  flight has no name.
+- **API server stopped** while prompts are read: fewer tokens come in the bunch than the time would have made, and
+  some of it is taken for a pause of the engine.
+- **A server that goes on without its reader**: the prompt is out of sight, and whoever is in sight can get its
+  part of the blame.
+- **Lost packets of the tap**: a gap beside a hole in our records is judged by what is left of them.
+- **A hop that lets go by time, or spreads its bursts**: where every answer passes it, its rhythm is taken for the
+  engine's, and a burst proves nothing.
+
+Not simulated yet: speculation, pipelines, mixture-of-experts ranks in lock-step, other ranks out of sight,
+offloading and split servers, structured output, images, hidden reasoning, lists of prompts, endpoints that are
+not read, pages that are stale or of another pool, steps of the clock. A run again, with every stall: `make
+simulate ARGS="--show SEED"`.
+"""

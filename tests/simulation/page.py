@@ -75,9 +75,8 @@ each of its steps and why it took as long as it did (`tests/simulation/engine.py
 our own loop and the clients are stages with times of their own (`delivery.py`). What a relay would have seen
 goes through the records of the tap into the same code that runs in production; that code shares nothing with
 the simulation but the format on the wire. The shapes are written from how the engines are documented to
-schedule. The shapes themselves have not
-been held against real engines' gaps yet. The verdicts have, on vLLM on one rank, by its step log (`make truth`, and
-the recordings that [the method](method.md) speaks of).
+schedule. The shapes themselves have not been held against real engines' gaps yet. The verdicts have, on vLLM on one
+rank, by its step log (`make truth`, and the recordings that [the method](method.md) speaks of).
 
 {runs} runs of 30 s, seeds {first} to {last}. Each draws its own load: 3 to 8 people who chat, and prompts of 60
 to 6,000 tokens alone, in bursts or at random; speed of the engine and sizes differ. The observer starts with

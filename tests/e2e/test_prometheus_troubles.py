@@ -86,6 +86,9 @@ def troubles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubles]:
         instances["gone"] = f"127.0.0.1:{free_port()}"
         targets = {"prefillwatch": list(instances.values()), "vllm": []}
         watch = stopped.enter_context(stack(fetch(NEWEST), tmp_path_factory.mktemp("troubles"), targets, SCALE))
+        # A signal that was never there cannot be lost.
+        had_signal = f'prefillwatch_kv_signal_present{{instance="{instances["mute"]}"}} == 1'
+        wait_until(lambda: watch.query(had_signal), watch.log)
         for name, script in scripts.items():
             stopped.enter_context(script(made[name]))
         # One that was never up is a new one, which is given its time.

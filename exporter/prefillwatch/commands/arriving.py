@@ -73,9 +73,8 @@ def arrivals_of(given: dict[str, Any]) -> Schedule | None:
     schedule = read_arrivals(file, reading)
     schedule = schedule.since(begin) if begin else schedule
     count = len(schedule.arrivals)
-    told = "; ".join(
-        [f"{count:,} {'request' if count == 1 else 'requests'} in {schedule.seconds:,.5g} s", *schedule.said]
-    )
+    length = f"{schedule.seconds:,.0f}" if schedule.seconds >= 1000 else f"{schedule.seconds:.4g}"
+    told = "; ".join([f"{count:,} {'request' if count == 1 else 'requests'} in {length} s", *schedule.said])
     say(f"arrivals in {file.name}: {told}")
     return schedule
 

@@ -130,3 +130,23 @@ def test_what_nobody_can_read_is_counted(event: bytes) -> None:
 def test_fields_nobody_asked_for_do_no_harm() -> None:
     _, names = read(b'[{"name": "a", "bp": "e", "id": "0x1", "args": {"deep": [[{}]]}, "pid": "Spans", "tid": null}]')
     assert names in (["a"], [])
+
+
+@pytest.mark.parametrize(
+    ("args", "correlation"),
+    [
+        ('{"correlation": 77, "stream": 7}', 77),
+        ('{"correlation": {"id": 77}}', 0),
+        ('{"correlation": "77"}', 0),
+        ('{"correlation": 123456789012345678901234567890}', 0),
+        ("[1, {}]", 0),
+        ('"text"', 0),
+        ("5", 0),
+        ("null", 0),
+    ],
+)
+def test_odd_arguments_lose_no_event(args: str, correlation: int) -> None:
+    text = f'{{"traceEvents": [{{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {args}}}]}}'
+    reader = TraceReader([text.encode()])
+    (event,) = list(reader)
+    assert (event.correlation, event.name, reader.unreadable) == (correlation, "k", 0)

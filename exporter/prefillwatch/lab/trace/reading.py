@@ -28,7 +28,7 @@ _VLLM_VERSION: Final = re.compile(rb'"vllm_version":\s*"([0-9A-Za-z.+_-]{1,60})"
 class Arguments(msgspec.Struct, gc=False):
     """What a trace event has as arguments, as far as it is used here."""
 
-    correlation: int | float | str | None = None
+    correlation: Any = None
     """Equal on a GPU event and on the call of the runtime that launched it."""
 
 

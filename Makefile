@@ -69,7 +69,7 @@ foreign: $(READY) ## other people's HTTP suites, arrivals and traces; they lie i
 	scripts/environment $(PYTHON) $(VENV) --group dev --group foreign
 	$(BIN)/pytest tests/foreign --numprocesses=$(WORKERS) $(ARGS)
 
-foreign-nginx: $(READY) ## nginx's own tests with the relay before nginx; PWTEST_NGINX_TESTS says where they lie (20 minutes)
+foreign-nginx: $(READY) ## nginx's own tests with the relay before nginx; PWTEST_NGINX_TESTS says where they lie (half an hour)
 	@scripts/tools nginx perl
 	$(BIN)/python -m tests.foreign.http.nginx_suite $(or $(PWTEST_NGINX_TESTS),nginx-tests) $(ARGS)
 

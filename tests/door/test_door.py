@@ -515,6 +515,25 @@ def test_a_fault_of_ours_ends_one_connection_and_quotes_nothing(caplog: pytest.L
     assert "secret" not in caplog.text
 
 
+def test_a_client_that_has_gone_is_no_fault_of_ours(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def too_late(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+        raise RuntimeError("unable to perform operation; the handler is closed")  # as uvloop says it
+
+    monkeypatch.setattr(door, "_say_goodbye", too_late)
+
+    async def scene(house: House) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
+        writer.write(HEALTH)
+        await reader.read()
+        writer.close()
+
+    at_home(scene)
+    assert caplog.text == ""
+
+
 def test_without_descriptors_somebody_is_let_go_and_the_door_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
     accept = socket.socket.accept
     full = iter([True, True, False])

@@ -156,9 +156,14 @@ class _Visit:
         except (OSError, EOFError, asyncio.TimeoutError):
             pass  # the client's fault, or its wish
         except Exception as error:
-            log.error("admin listener: %s; please report it", place_of(error))
+            if not self._has_gone(error):
+                log.error("admin listener: %s; please report it", place_of(error))
         finally:
             self.abort()
+
+    def _has_gone(self, error: Exception) -> bool:
+        """Whether it is uvloop's word for writing to a connection that has ended meanwhile."""
+        return isinstance(error, RuntimeError) and self._transport is not None and self._transport.is_closing()
 
     def abort(self) -> None:
         if self._transport is not None:

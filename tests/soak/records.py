@@ -121,10 +121,15 @@ def _outcome(seen: Seen) -> str:
     return "ok" if seen.end is End.CLEAN else seen.end.value
 
 
-def growth(samples: list[dict[str, list[Any]]]) -> list[str]:
-    """Processes whose memory or descriptors rise: medians of the last third against those of the third before.
+#: Rises that are no growth: of the memory of one process, and of the descriptors of all processes of a role.
+_RSS_SLACK_BYTES, _DESCRIPTOR_SLACK, _SHARE = 16 * 2**20, 64, 0.1
 
-    Only processes that lived through all of it are compared.
+
+def growth(samples: list[dict[str, list[Any]]]) -> list[str]:
+    """What rises: medians of the last third against those of the third before.
+
+    Memory is compared of processes that lived through all of it. Descriptors are those of all processes of a role
+    together, since clients of a relay that ends go to the others.
     """
     third = len(samples) // 3
     if not third:
@@ -132,16 +137,24 @@ def growth(samples: list[dict[str, list[Any]]]) -> list[str]:
     wrong = []
     earlier, later = samples[third : 2 * third], samples[-third:]
     for role in samples[-1]:
+        old, new = (
+            _median([sum(one.descriptors for one in each.get(role, [])) for each in side]) for side in (earlier, later)
+        )
+        if new > old * (1 + _SHARE) + _DESCRIPTOR_SLACK:
+            wrong.append(f"descriptors of {role} rose from {old} to {new}")
         for pid in {one.pid for one in samples[-1][role]}:
-            before, after = _of(earlier, role, pid), _of(later, role, pid)
+            before, after = _memory(earlier, role, pid), _memory(later, role, pid)
             if len(before) < third or len(after) < third:
                 continue
-            for name, slack in (("rss_bytes", 16 * 2**20), ("descriptors", 64)):
-                old, new = (sorted(getattr(one, name) for one in side)[len(side) // 2] for side in (before, after))
-                if new > old * 1.1 + slack:
-                    wrong.append(f"{name} of {role} {pid} rose from {old} to {new}")
+            old, new = _median(before), _median(after)
+            if new > old * (1 + _SHARE) + _RSS_SLACK_BYTES:
+                wrong.append(f"memory of {role} {pid} rose from {old} to {new} bytes")
     return wrong
 
 
-def _of(samples: list[dict[str, list[Any]]], role: str, pid: int) -> list[Any]:
-    return [one for sample in samples for one in sample.get(role, []) if one.pid == pid]
+def _memory(samples: list[dict[str, list[Any]]], role: str, pid: int) -> list[int]:
+    return [one.rss_bytes for sample in samples for one in sample.get(role, []) if one.pid == pid]
+
+
+def _median(values: list[int]) -> int:
+    return sorted(values)[len(values) // 2]

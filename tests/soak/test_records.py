@@ -73,5 +73,11 @@ def test_descriptors_that_rise_are_found() -> None:
     assert growth([held(1, 20, count) for count in (10, 10, 10, 10, 300, 400)])
 
 
+def test_clients_that_go_to_another_relay_are_no_growth() -> None:
+    samples = [{"relay": [Sample(1, 2000, 2**20), Sample(2, 2000, 2**20)]}] * 4
+    samples += [{"relay": [Sample(1, 3000, 2**20), Sample(3, 1000, 2**20)]}] * 2
+    assert growth(samples) == []
+
+
 def test_a_process_that_was_started_meanwhile_is_not_compared() -> None:
     assert growth([held(1, 20), held(1, 20), held(1, 20), held(2, 20), held(2, 90), held(2, 120)]) == []

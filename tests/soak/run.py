@@ -135,7 +135,6 @@ class Soak:
             )
 
     async def _sample(self) -> None:
-        await self._until(lambda: self.sidecar.status("/api/state") == 200, "the observer answers")
         self.samples.append(await asyncio.to_thread(self.sidecar.samples))
 
     async def _pids(self, role: str) -> list[int]:

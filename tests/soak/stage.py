@@ -169,11 +169,21 @@ class Sidecar:
         except httpx.TransportError:
             return 0
 
+    def _ask(self, path: str) -> httpx.Response:
+        """What the observer answers; it may be away or busy for a while. Raises SoakError when it stays so."""
+        answers: list[httpx.Response] = []
+
+        def answered() -> bool:
+            answer = httpx.get(self.admin + path, timeout=60)
+            answer.raise_for_status()
+            answers.append(answer)
+            return True
+
+        until(answered, f"{path} is answered")
+        return answers[-1]
+
     def state(self) -> dict[str, Any]:
-        """Raises httpx.HTTPError while there is no observer to ask."""
-        answer = httpx.get(f"{self.admin}/api/state", timeout=60)
-        answer.raise_for_status()
-        found: dict[str, Any] = answer.json()
+        found: dict[str, Any] = self._ask("/api/state").json()
         return found
 
     def pids(self, role: str) -> list[int]:
@@ -187,10 +197,7 @@ class Sidecar:
         return found
 
     def metrics(self) -> Metrics:
-        """Raises httpx.HTTPError while there is no observer to ask."""
-        answer = httpx.get(f"{self.admin}/metrics", timeout=60)
-        answer.raise_for_status()
-        return Metrics(answer.text)
+        return Metrics(self._ask("/metrics").text)
 
     def is_over(self) -> bool:
         return self._process.poll() is not None

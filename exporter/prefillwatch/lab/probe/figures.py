@@ -175,13 +175,8 @@ def split(gaps: Sequence[Gap], window: Sequence[tuple[int, int]]) -> tuple[list[
 
 
 def is_stall(gap: Gap, baseline_s: float | None, rule: StallRule) -> bool:
-    """Whether a gap is a stall: at least `min_seconds` and `factor` times the baseline per token event, or at least
-    `always_seconds`."""
-    if gap.seconds >= rule.always_seconds:
-        return True
-    if gap.seconds < rule.min_seconds or not baseline_s:
-        return False
-    return gap.seconds >= rule.factor * baseline_s * max(gap.events, 1)
+    """Whether a gap is a stall by its token events."""
+    return rule.holds(gap.seconds, baseline_s, max(gap.events, 1))
 
 
 def _baselines(before: Iterable[Gap], victims: int) -> list[float | None]:

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from prefillwatch.config import Settings, shown_default
 from prefillwatch.export import table
 from prefillwatch.export.spec import Spec
+from prefillwatch.settings.declared import Settings, shown_default
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from prefillwatch.config import shown_default
 from prefillwatch.door import conversation, door, observer_link
 from prefillwatch.export import viewers
 from prefillwatch.observer import bodies as observed
@@ -32,6 +31,7 @@ from prefillwatch.relay import (
 from prefillwatch.relay import relay as relays
 from prefillwatch.relay.client_state import PLACE_PATIENCE_NS, ClientState
 from prefillwatch.relay.exchange import core
+from prefillwatch.settings.declared import shown_default
 from prefillwatch.settings.quantities import format_size
 from prefillwatch.wire import answer, inflate, request, sse, structure
 

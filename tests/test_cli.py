@@ -56,7 +56,7 @@ def test_help_lists_every_command_and_needs_none_of_them() -> None:
     for command in COMMANDS:
         assert f"\n  {command} " in shown
     modules = set(shown.splitlines()[-1].split())
-    assert modules.isdisjoint({"pydantic", "httpx", "numpy", "prefillwatch.supervisor"})
+    assert modules.isdisjoint({"pydantic", "httpx", "numpy", "prefillwatch.supervision.supervisor"})
 
 
 def test_a_terminal_without_our_signs_shows_another() -> None:

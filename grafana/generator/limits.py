@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana.generator.palette import BAD, GOOD, WARN
 
-from prefillwatch.config import Settings
+from prefillwatch.settings.declared import Settings
 
 Steps = tuple[tuple[float | None, str], ...]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from prefillwatch.analysis.gaps import GapBook
-from prefillwatch.analysis.windows import SlidingWindows
+from prefillwatch.analysis.tokens.gaps import GapBook
+from prefillwatch.analysis.tokens.windows import SlidingWindows
 
 STEP_NS = 25_000_000
 

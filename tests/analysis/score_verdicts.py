@@ -28,7 +28,7 @@ from tests.observer.script import DONE, Observed, Relay, chunk, ns, usage
 from tests.scenarios.playbook import text_of
 
 from prefillwatch.analysis.delays import Stall
-from prefillwatch.analysis.witness import EnginePage
+from prefillwatch.analysis.verdicts.evidence import EnginePage
 from prefillwatch.wire.tap import Finish
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "recordings"

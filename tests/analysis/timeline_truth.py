@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from prefillwatch.analysis.heartbeat import Heartbeat
-from prefillwatch.analysis.prefill import PrefillTimeline, Split, StepFacts
+from prefillwatch.analysis.steps.heartbeat import Heartbeat
+from prefillwatch.analysis.steps.timeline import PrefillTimeline, Split, StepFacts
 from prefillwatch.lab.simulator import VirtualRun
 
 MS = 1_000_000

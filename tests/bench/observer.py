@@ -12,7 +12,7 @@ from tests.bench.programs import BenchError
 
 from prefillwatch.export.exposition import render
 from prefillwatch.observer.process import Observer
-from prefillwatch.observer_settings import ObserverSettings
+from prefillwatch.settings.observer import ObserverSettings
 from prefillwatch.wire.tap import End, Finish, Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
 
 STREAMS = 256

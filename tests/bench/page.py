@@ -20,7 +20,7 @@ from tests.bench.programs import BenchError
 
 from prefillwatch.export.admin import create_app, serve_admin
 from prefillwatch.observer.process import BEAT_S, Observer
-from prefillwatch.observer_settings import ObserverSettings
+from prefillwatch.settings.observer import ObserverSettings
 from prefillwatch.wire.tap import PacketBuilder
 
 VIEWERS = (0, 1, 5)

@@ -13,8 +13,8 @@ from pathlib import Path
 from tests.bench.observer import NS, STEP_NS, STREAMS, Feeder, Record, spread, steps
 
 from prefillwatch.observer.process import Observer
-from prefillwatch.observer_settings import FlightSettings, ObserverSettings, RecordSettings
 from prefillwatch.recorder.observer import RecordingObserver
+from prefillwatch.settings.observer import FlightSettings, ObserverSettings, RecordSettings
 
 SECONDS = 3.0
 ROUNDS = 3

@@ -10,7 +10,7 @@ import pytest
 from tests.deploy.commands import accept
 from tests.deploy.tools import RefusedError, run
 
-from prefillwatch.config import load
+from prefillwatch.settings.declared import load
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "deploy/Dockerfile"

@@ -14,7 +14,7 @@ import yaml
 from tests.deploy.test_systemd import UNIT, values
 from tests.deploy.tools import Object, RefusedError, kustomized
 
-from prefillwatch.config import Settings, load
+from prefillwatch.settings.declared import Settings, load
 from prefillwatch.settings.quantities import parse_size
 
 ROOT = Path(__file__).parents[2]

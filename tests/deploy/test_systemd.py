@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.deploy.commands import accept
 
-from prefillwatch.config import Settings, load
 from prefillwatch.errors import ConfigError
+from prefillwatch.settings.declared import Settings, load
 
 FOLDER = Path(__file__).parents[2] / "deploy/systemd"
 UNIT = FOLDER / "prefillwatch.service"

@@ -49,6 +49,6 @@ def test_the_page_gives_constants() -> None:
 
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_a_constant_has_the_value_that_the_page_gives(name: str) -> None:
-    module, constant = name.split(".")
+    module, constant = name.rsplit(".", 1)
     value = getattr(importlib.import_module(f"prefillwatch.analysis.{module}"), constant)
     assert float(CONSTANTS[name]) == value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from prefillwatch.analysis import verdict, waits
+from prefillwatch.analysis.verdicts import verdict, waits
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "verdicts.md").read_text()
 

@@ -14,7 +14,7 @@ from typing import Any
 from tests.observer.script import ns
 from tests.scenarios.playbook import Scene
 
-from prefillwatch.analysis.prefill import StepFacts
+from prefillwatch.analysis.steps.timeline import StepFacts
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "method.md"
@@ -178,7 +178,7 @@ def written(page: str, example: Example) -> str:
 
 def constants(page: str) -> dict[str, str]:
     """Every constant that the page gives a value for: ``module.NAME`` and the value as it stands there."""
-    return dict(re.findall(r"^\| `([a-z_]+\.[A-Z_]+)` \| ([^|]+?) \|", page, re.MULTILINE))
+    return dict(re.findall(r"^\| `([a-z_.]+\.[A-Z_]+)` \| ([^|]+?) \|", page, re.MULTILINE))
 
 
 if __name__ == "__main__":

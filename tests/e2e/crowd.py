@@ -13,7 +13,7 @@ from tests.observer.script import CHAT, chunk
 
 from prefillwatch.export.admin import create_app, serve_admin
 from prefillwatch.observer.process import Observer
-from prefillwatch.observer_settings import ObserverSettings
+from prefillwatch.settings.observer import ObserverSettings
 from prefillwatch.wire.tap import Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
 
 STEP_S = 0.1

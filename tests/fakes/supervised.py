@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from prefillwatch import logs
-from prefillwatch.config import load
 from prefillwatch.errors import PrefillwatchError
+from prefillwatch.settings.declared import load
 from prefillwatch.supervision.launch import Launch
+from prefillwatch.supervision.supervisor import Supervisor
 from prefillwatch.supervision.upstream_command import UpstreamCommand
-from prefillwatch.supervisor import Supervisor
 
 journal, relay, observer, flags, *command = sys.argv[1:]
 logs.configure("info", "text", "prefillwatch")

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.models import ModelNames
-from prefillwatch.analysis.prompts import PromptBuckets
+from prefillwatch.analysis.requests.models import ModelNames
+from prefillwatch.analysis.requests.prompt_sizes import PromptBuckets
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.export.spec import Spec

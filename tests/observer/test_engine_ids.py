@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.requests.request import Request
 from prefillwatch.observer.engine_ids import find
 
 

@@ -10,7 +10,7 @@ from prefillwatch.export import table
 from prefillwatch.export.registry import Registry
 from prefillwatch.observer.process import Observer
 from prefillwatch.observer.taps import TapReader
-from prefillwatch.observer_settings import ObserverSettings
+from prefillwatch.settings.observer import ObserverSettings
 
 
 class Observed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prefillwatch.analysis.windows import SlidingWindows, quantile_of_all
+from prefillwatch.analysis.tokens.windows import SlidingWindows, quantile_of_all
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.observer.engine_steps import EngineSteps
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from prefillwatch.analysis.delays import Share, Stall
-from prefillwatch.analysis.incidents import Incident, IncidentBook
-from prefillwatch.analysis.models import ModelNames
-from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.delays import Incident, Share, Stall
+from prefillwatch.analysis.requests.models import ModelNames
+from prefillwatch.analysis.requests.request import Request
+from prefillwatch.analysis.verdicts.incidents import IncidentBook
 from prefillwatch.observer.incidents import MOST_CULPRITS, MOST_KEPT, IncidentHistory
 
 NS = 1_000_000_000

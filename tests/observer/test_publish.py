@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from prefillwatch.analysis.models import ModelNames
-from prefillwatch.analysis.prompts import PromptBuckets
+from prefillwatch.analysis.requests.models import ModelNames
+from prefillwatch.analysis.requests.prompt_sizes import PromptBuckets
 from prefillwatch.export import table
 from prefillwatch.export.registry import Registry
 from prefillwatch.observer.publish import Publisher

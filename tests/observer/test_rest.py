@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from tests.observer.script import ns
 
-from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.requests.request import Request
 from prefillwatch.export import table
 from prefillwatch.observer.process import Observer
-from prefillwatch.observer_settings import ObserverSettings
+from prefillwatch.settings.observer import ObserverSettings
 
 
 @pytest.mark.parametrize("idle", [True, False])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefillwatch.analysis.prefill import PrefillTimeline
+from prefillwatch.analysis.steps.timeline import PrefillTimeline
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.observer.told_steps import ToldSteps
 

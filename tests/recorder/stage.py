@@ -12,10 +12,10 @@ from tests.observer.script import Relay, ns
 
 from prefillwatch.export.exposition import render
 from prefillwatch.observer.process import Observer
-from prefillwatch.observer_settings import FlightSettings, ObserverSettings, RecordSettings
 from prefillwatch.recorder.file import RecordingFile
 from prefillwatch.recorder.observer import RecordingObserver, TextRecordingObserver
 from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
+from prefillwatch.settings.observer import FlightSettings, ObserverSettings, RecordSettings
 from prefillwatch.wire.tap import Packet
 
 WALL_OFFSET = 1_700_000_000.0

@@ -13,11 +13,11 @@ from tests.observer.script import ns
 from tests.recorder.scenes import SECRET, every_shape, freeze, taught
 from tests.recorder.stage import Live, incidents, played, unpacked
 
-from prefillwatch.analysis.incidents import Incident
+from prefillwatch.analysis.delays import Incident
 from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError, TooSoonError
-from prefillwatch.observer_settings import FlightSettings
 from prefillwatch.recorder.file import RecordingFile
 from prefillwatch.recorder.flight import FlightFolder, FlightTrigger, write_whole
+from prefillwatch.settings.observer import FlightSettings
 
 FREEZE = {"kind": "freeze", "cause": "engine_pause"}
 S = 1_000_000_000

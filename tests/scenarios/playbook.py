@@ -14,7 +14,7 @@ from typing import Any
 from tests.observer.script import DONE, Observed, Relay, chunk, ns, usage
 
 from prefillwatch.analysis.settings import AnalysisSettings
-from prefillwatch.analysis.witness import EnginePage
+from prefillwatch.analysis.verdicts.evidence import EnginePage
 from prefillwatch.export import table
 from prefillwatch.export.spec import Spec
 from prefillwatch.wire.tap import Finish, Kind

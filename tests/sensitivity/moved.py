@@ -23,13 +23,13 @@ Figures: TypeAlias = dict[str, float]
 
 def move(name: str, factor: float) -> None:
     """Multiply a constant of `prefillwatch.analysis`, wherever it was imported to. Counts stay whole and change."""
-    module_name, constant = name.split(".")
+    module_name, constant = name.rsplit(".", 1)
     origin = importlib.import_module(f"prefillwatch.analysis.{module_name}")
     old = getattr(origin, constant)
     new = old * factor
     if isinstance(old, int):
         new = round(new) if round(new) != old else old + (1 if factor > 1 else -1)
-    imported = re.compile(rf"from prefillwatch\.analysis\.{module_name} import [^\n]*(\([^)]*)?\b{constant}\b")
+    imported = re.compile(rf"from prefillwatch\.analysis[\w.]* import [^\n]*(\([^)]*)?\b{constant}\b")
     for module in [each for key, each in sys.modules.items() if key.startswith("prefillwatch.")]:
         path = getattr(module, "__file__", None)
         if module is origin or (path and imported.search(Path(path).read_text())):

@@ -20,7 +20,7 @@ from tests.simulation.shapes import Shape
 from tests.simulation.truth import TrueStall, true_stalls
 
 from prefillwatch.analysis.delays import Stall
-from prefillwatch.analysis.witness import EnginePage
+from prefillwatch.analysis.verdicts.evidence import EnginePage
 from prefillwatch.wire.tap import Finish, Kind
 
 UNTIL = 30_000.0

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.fakes.certificate import HOUR, self_signed
 
-from prefillwatch.config import load
 from prefillwatch.errors import ConfigError
 from prefillwatch.relay.certificate import read_shared
+from prefillwatch.settings.declared import load
 from prefillwatch.supervision.certificates import Certificate, Certificates
 from prefillwatch.supervision.validity import expires_at
 

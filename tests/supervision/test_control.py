@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from prefillwatch.observer_settings import READY_LINE, Control, Process, Restarts, decode_control
+from prefillwatch.settings.observer import READY_LINE, Control, Process, Restarts, decode_control
 from prefillwatch.supervision.control import PATIENCE, ControlChannel
 
 

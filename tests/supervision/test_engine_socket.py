@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from prefillwatch.config import load
 from prefillwatch.errors import ConfigError
+from prefillwatch.settings.declared import load
 from prefillwatch.supervision.engine_socket import EngineSocket
 
 SUPERVISED = Path(__file__).parents[1] / "fakes" / "supervised.py"

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from prefillwatch.config import Settings, load
-from prefillwatch.observer_settings import ObserverSettings, decode_settings
 from prefillwatch.relay.settings import RelaySettings
 from prefillwatch.relay.settings import decode_settings as decode_relay_settings
+from prefillwatch.settings.declared import Settings, load
+from prefillwatch.settings.observer import ObserverSettings, decode_settings
 from prefillwatch.supervision.launch import Launch
 from prefillwatch.supervision.upstream_command import UpstreamCommand
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from prefillwatch.config import load
 from prefillwatch.errors import ConfigError
+from prefillwatch.settings.declared import load
 from prefillwatch.supervision import own_address
 from prefillwatch.supervision.own_address import addresses_of, refuse_own_address
 

@@ -5,20 +5,25 @@ Times are monotonic nanoseconds. A delay is provisional until its verdict is fin
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from prefillwatch.analysis.cost import StepCost
-from prefillwatch.analysis.request import Request
-
-if TYPE_CHECKING:
-    from prefillwatch.analysis.incidents import Incident
+from prefillwatch.analysis.requests import Request
 
 FREEZE: Final = "freeze"
 WAIT: Final = "wait"
 
 PREFILL: Final = "prefill"
 UNATTRIBUTED: Final = "unattributed"
+
+#: Delays of one cause less than this apart are one incident.
+CHAIN_NS: Final = 1_000_000_000
+#: An incident names at most so many culprits.
+_MOST_NAMED: Final = 256
+#: An incident may last for hours; its victims are counted up to here.
+_MOST_VICTIMS: Final = 65_536
 
 Evidence = dict[str, float | bool | str | None]
 """Plain figures, ready for JSON, that a verdict rests on."""
@@ -91,3 +96,108 @@ def shares_of(tokens: dict[Request, int]) -> tuple[Share, ...]:
     total = sum(tokens.values())
     ordered = sorted(tokens.items(), key=lambda pair: -pair[1])
     return tuple(Share(request, each, each / total) for request, each in ordered) if total else ()
+
+
+@dataclass(slots=True, eq=False)
+class Tally:
+    """Sums over delays."""
+
+    delays: int = 0
+    excess_ns: float = 0.0
+    worst: tuple[int, int, int] = (-1, 0, 0)  # see `_rank`
+    baseline_ns: float = 0.0  # of the worst
+    evidence: Evidence = field(default_factory=dict)  # of the worst
+    decoding: int = 0  # streams that were decoding: at the most at one time, or all that stalled if these are more
+    victims: set[int] = field(default_factory=set)
+    models: Counter[int] = field(default_factory=Counter)
+    blame_ns: dict[Request, float] = field(default_factory=dict)
+
+    def add(self, delay: Delay, now_ns: int) -> None:
+        self.delays += 1
+        self.excess_ns += delay.excess_ns
+        self.decoding = max(self.decoding, delay.decoding)
+        if len(self.victims) < _MOST_VICTIMS:
+            self.victims.add(delay.request.rid)
+        if delay.kind == FREEZE:
+            self.decoding = max(self.decoding, len(self.victims))
+        self.models[delay.model] += 1
+        rank = _rank(delay, now_ns)
+        if rank > self.worst:
+            self.worst = rank
+            self.baseline_ns, self.evidence = delay.baseline_ns, delay.evidence
+        self._blame(delay.shares, delay.excess_ns)
+
+    @property
+    def worst_ns(self) -> int:
+        return max(self.worst[0], 0)
+
+    def _blame(self, shares: tuple[Share, ...], excess_ns: float) -> None:
+        for share in shares:
+            if share.request in self.blame_ns or len(self.blame_ns) < _MOST_NAMED:
+                before = self.blame_ns.get(share.request, 0.0)
+                self.blame_ns[share.request] = before + share.part * max(excess_ns, 1.0)
+
+    def copy(self) -> Tally:
+        return Tally(
+            self.delays,
+            self.excess_ns,
+            self.worst,
+            self.baseline_ns,
+            self.evidence,
+            self.decoding,
+            set(self.victims),
+            Counter(self.models),
+            dict(self.blame_ns),
+        )
+
+
+def _rank(delay: Delay, now_ns: int) -> tuple[int, int, int]:
+    """The longest is the worst; of those of one length, as streams that froze together are, the one that began first,
+    whichever was judged first."""
+    return delay.length_ns(now_ns), -delay.started_ns, -delay.request.rid
+
+
+@dataclass(slots=True, eq=False)
+class Incident:
+    """``live`` are its provisional delays; ``ended_ns`` is the end of the last one that is over."""
+
+    number: int
+    kind: str
+    cause: str
+    started_ns: int
+    ended_ns: int
+    final: Tally = field(default_factory=Tally)
+    live: dict[Delay, None] = field(default_factory=dict)  # a set that keeps its order
+
+    @property
+    def model(self) -> int:
+        """The one that most of its delays are of."""
+        counts = self.final.models + Counter(delay.model for delay in self.live)
+        return counts.most_common(1)[0][0] if counts else 0
+
+    def tally(self, now_ns: int) -> Tally:
+        """Figures by now."""
+        if not self.live:
+            return self.final
+        tally = self.final.copy()
+        for delay in self.live:
+            tally.add(delay, now_ns)
+        return tally
+
+    def until_ns(self, now_ns: int) -> int:
+        """The end; now while one of its delays lasts."""
+        return now_ns if any(not delay.ended_ns for delay in self.live) else self.ended_ns
+
+    def stretch(self, delay: Delay) -> None:
+        self.started_ns = min(self.started_ns, delay.started_ns)
+        self.ended_ns = max(self.ended_ns, delay.ended_ns)
+
+    def takes(self, delay: Delay, now_ns: int) -> bool:
+        """Whether the delay is a link of this chain."""
+        if self.kind != delay.kind or self.cause != delay.cause:
+            return False
+        if (delay.ended_ns or now_ns) < self.started_ns - CHAIN_NS:
+            return False
+        # Whether one of thousands still lasts is asked only where it matters.
+        near = max(self.ended_ns, self.started_ns) + CHAIN_NS
+        return delay.started_ns <= near or delay.started_ns <= self.until_ns(now_ns) + CHAIN_NS

@@ -16,22 +16,15 @@ from typing import Final, cast
 
 import numpy as np
 
-from prefillwatch.analysis.causes import Causes
-from prefillwatch.analysis.gaps import GapBatch, GapBook
-from prefillwatch.analysis.heartbeat import Heartbeat, Step
-from prefillwatch.analysis.lifecycle import LOST
-from prefillwatch.analysis.modelbooks import NS, ModelBooks
-from prefillwatch.analysis.overlap import BoolArray
-from prefillwatch.analysis.pending import Gaps, PendingGaps
-from prefillwatch.analysis.prefill import PrefillTimeline
-from prefillwatch.analysis.prefixes import PrefixMemory
-from prefillwatch.analysis.promises import Promises
-from prefillwatch.analysis.prompts import NONE, PromptBuckets, TokenRatio
-from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.arrays import BoolArray, IntArray
+from prefillwatch.analysis.deadlines import Promises
+from prefillwatch.analysis.facts import Sink
+from prefillwatch.analysis.model_books import NS, ModelBooks
+from prefillwatch.analysis.requests import LOST, NONE, PrefixMemory, PromptBuckets, Request, TokenRatio
 from prefillwatch.analysis.settings import AnalysisSettings
-from prefillwatch.analysis.sink import IntArray, Sink
-from prefillwatch.analysis.stalls import Return, Silence, StallWatch
-from prefillwatch.analysis.witness import EnginePage
+from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, Step
+from prefillwatch.analysis.tokens import GapBatch, GapBook, Gaps, PendingGaps
+from prefillwatch.analysis.verdicts import EnginePage, Return, Silence, StallTracker, StallWatch
 from prefillwatch.wire.fingerprint import BLOCK_CHARS, BLOCK_TOKENS
 
 #: A gap whose steps are not final so long after its end is judged by what is known: its step has closed by then, and
@@ -67,7 +60,7 @@ class Ledger:
         self.timeline = PrefillTimeline()
         self.heartbeat = Heartbeat(self.timeline.clear)
         watch = StallWatch(settings.stall, self.book)
-        self.causes = Causes(watch, self.heartbeat, self.timeline, self.buckets, sink, settings.wait)
+        self.causes = StallTracker(watch, self.heartbeat, self.timeline, self.buckets, sink, settings.wait)
         self.shortest_stall_ns = watch.shortest_ns
         #: Sees each batch of reads (slots, times, events) while somebody watches; it must not keep the lists.
         self.onlooker: Callable[[list[int], list[int], list[int]], None] | None = None

@@ -14,7 +14,6 @@ import click
 import msgspec
 
 from prefillwatch.commands.options import settings_options
-from prefillwatch.config import Settings
 from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
 from prefillwatch.engine.kinds import PageError, PageSample, read_page
 from prefillwatch.engine.poller import LARGEST_MODEL_LIST, LARGEST_PAGE, elsewhere_hint
@@ -23,6 +22,7 @@ from prefillwatch.relay.bodies import BodyShares
 from prefillwatch.relay.reactor import raise_descriptor_limit
 from prefillwatch.relay.room import most_clients
 from prefillwatch.settings.addresses import ListenAddress
+from prefillwatch.settings.declared import Settings
 from prefillwatch.settings.quantities import format_size
 from prefillwatch.supervision.certificates import check_certificates
 from prefillwatch.supervision.listening import bind_listeners

@@ -9,8 +9,8 @@ import urllib.request
 import click
 
 from prefillwatch.commands.options import settings_options
-from prefillwatch.config import Settings
 from prefillwatch.errors import StartError
+from prefillwatch.settings.declared import Settings
 from prefillwatch.supervision.listening import reachable_here
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from prefillwatch.config import Settings, flag_name, kind_of, load, shown_default
+from prefillwatch.settings.declared import Settings, flag_name, kind_of, load, shown_default
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

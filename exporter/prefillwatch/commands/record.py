@@ -12,9 +12,9 @@ import click
 
 from prefillwatch.commands.options import settings_options
 from prefillwatch.commands.serve import launch_of, supervise
-from prefillwatch.config import Settings
 from prefillwatch.errors import ConfigError
-from prefillwatch.observer_settings import RecordSettings
+from prefillwatch.settings.declared import Settings
+from prefillwatch.settings.observer import RecordSettings
 from prefillwatch.supervision.launch import Launch
 
 

@@ -6,10 +6,9 @@ here carries request ids, users, keys or text; ``model`` is a name that upstream
 
 from __future__ import annotations
 
-from prefillwatch.analysis.concurrency import LEVEL_LABELS
-from prefillwatch.analysis.lifecycle import OUTCOMES
-from prefillwatch.analysis.prompts import PromptBuckets
+from prefillwatch.analysis.requests import OUTCOMES, PromptBuckets
 from prefillwatch.analysis.settings import DEFAULT_PROMPT_EDGES, DEFAULT_WINDOWS_S
+from prefillwatch.analysis.tokens import LEVEL_LABELS
 from prefillwatch.export.bounds import GAP_BOUNDS, STEP_BOUNDS, STEP_BUCKETS
 from prefillwatch.export.spec import Kind, Label, Spec, window_name
 from prefillwatch.relay.lag import BOUNDS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefillwatch.analysis.advice import Advice, Engine, advise
+from prefillwatch.analysis.cost import Advice, Engine, advise
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.modelbooks import ModelBooks
-from prefillwatch.analysis.models import ModelNames
+from prefillwatch.analysis.model_books import ModelBooks
+from prefillwatch.analysis.requests import ModelNames
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from prefillwatch.analysis.witness import NS, EnginePage
+from prefillwatch.analysis.verdicts import NS, EnginePage
 from prefillwatch.engine.kinds import EngineSample, PageSample
 from prefillwatch.engine.nvml import GpuMemory
 from prefillwatch.engine.poller import EngineState, UpstreamSnapshot

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.requests import Request
 
 #: vLLM puts the kind of answer before the client's X-Request-Id, and the number of the prompt after it in completions.
 _KIND: Final = re.compile(r"^(?:chatcmpl|cmpl|resp|msg)[-_]")

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from prefillwatch.analysis.windows import SlidingWindows, quantile_of_all
+from prefillwatch.analysis.tokens import SlidingWindows, quantile_of_all
 from prefillwatch.engine.step_report import StepReport
 
 NS: Final = 1_000_000_000

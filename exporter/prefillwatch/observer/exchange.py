@@ -6,9 +6,7 @@ from collections import Counter
 from typing import Final
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.lifecycle import Event, Lifecycle, outcome
-from prefillwatch.analysis.models import ModelNames
-from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.requests import Event, Lifecycle, ModelNames, Request, outcome
 from prefillwatch.observer.bodies import HeldBody, RequestBodies
 from prefillwatch.wire.answer import AnswerReader, is_event_stream
 from prefillwatch.wire.in_flight import Stage

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.modelbooks import NS, ModelBooks
-from prefillwatch.analysis.models import ModelNames
-from prefillwatch.analysis.windows import SlidingWindows
+from prefillwatch.analysis.model_books import NS, ModelBooks
+from prefillwatch.analysis.requests import ModelNames
+from prefillwatch.analysis.tokens import SlidingWindows
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
 from prefillwatch.export.spec import Spec, window_name

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from prefillwatch.analysis.incidents import Incident, Tally
-from prefillwatch.analysis.modelbooks import NS
-from prefillwatch.analysis.models import ModelNames
+from prefillwatch.analysis.delays import Incident, Tally
+from prefillwatch.analysis.model_books import NS
+from prefillwatch.analysis.requests import ModelNames
 
 MOST_KEPT: Final = 1000
 #: Culprits listed; `culprit_count` and `culprit_tokens` are of all.

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.requests import Request
 
 #: More streams than this have no lane until one is free; those that stall get one all the same.
 MOST_LANES: Final = 500

@@ -31,8 +31,8 @@ import msgspec
 from prefillwatch import __version__
 from prefillwatch.analysis.delays import FREEZE, Stall
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.modelbooks import NS
-from prefillwatch.analysis.models import ModelNames
+from prefillwatch.analysis.model_books import NS
+from prefillwatch.analysis.requests import ModelNames
 from prefillwatch.observer.lanes import MOST_LANES, Lane, Lanes
 from prefillwatch.observer.live_prefills import Prefills
 

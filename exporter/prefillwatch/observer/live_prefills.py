@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prefillwatch.analysis.models import ModelNames
-from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.requests import ModelNames, Request
 
 #: More requests than this are not told one by one; they are counted.
 MOST_PREFILLS: Final = 64

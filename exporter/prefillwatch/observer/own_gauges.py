@@ -9,7 +9,7 @@ from prefillwatch.export.registry import Labels, Registry
 from prefillwatch.observer.bodies import UNREAD_REASONS
 from prefillwatch.observer.procfs import ProcessFigures
 from prefillwatch.observer.taps import RelayTap, TapReader
-from prefillwatch.observer_settings import SERVING, Control, Process
+from prefillwatch.settings.observer import SERVING, Control, Process
 
 
 def publish_relays(registry: Registry, taps: TapReader) -> None:

@@ -6,12 +6,10 @@ from bisect import bisect_left
 
 import numpy as np
 
-from prefillwatch.analysis.delays import FREEZE, PREFILL, Stall
-from prefillwatch.analysis.incidents import Incident
-from prefillwatch.analysis.modelbooks import NS
-from prefillwatch.analysis.models import ModelNames
-from prefillwatch.analysis.prompts import PromptBuckets
-from prefillwatch.analysis.sink import FloatArray, IntArray
+from prefillwatch.analysis.arrays import FloatArray, IntArray
+from prefillwatch.analysis.delays import FREEZE, PREFILL, Incident, Stall
+from prefillwatch.analysis.model_books import NS
+from prefillwatch.analysis.requests import ModelNames, PromptBuckets
 from prefillwatch.export import table
 from prefillwatch.export.bounds import STEP_BUCKETS, STEP_EDGES
 from prefillwatch.export.registry import Registry

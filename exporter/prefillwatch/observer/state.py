@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.modelbooks import NS
-from prefillwatch.analysis.models import ModelNames
-from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.model_books import NS
+from prefillwatch.analysis.requests import ModelNames, Request
 from prefillwatch.observer.taps import RelayTap
 
 #: Streams and prefills listed; the counts beside the lists are always of all.

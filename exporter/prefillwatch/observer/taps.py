@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from prefillwatch.analysis.ledger import LONG_TEXT, Ledger
-from prefillwatch.analysis.lifecycle import LifecycleError
-from prefillwatch.analysis.models import ModelNames
+from prefillwatch.analysis.requests import LifecycleError, ModelNames
 from prefillwatch.observer.bodies import RequestBodies
 from prefillwatch.observer.exchange import Exchange
 from prefillwatch.observer.usual import Record, UsualReads

@@ -10,7 +10,7 @@ from bisect import insort
 from operator import attrgetter
 from typing import Final
 
-from prefillwatch.analysis.prefill import TOLD_LATE_NS, PrefillTimeline
+from prefillwatch.analysis.steps import TOLD_LATE_NS, PrefillTimeline
 from prefillwatch.engine.step_report import StepReport
 
 #: A step waits so long for those before it. Its first tokens are known by then, too.

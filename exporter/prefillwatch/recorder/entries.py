@@ -9,9 +9,9 @@ import msgspec
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.nvml import GpuMemory
 from prefillwatch.engine.step_report import StepReport
-from prefillwatch.observer_settings import Restarts
 from prefillwatch.recorder.chunks import Kind
 from prefillwatch.recorder.learned import Learned
+from prefillwatch.settings.observer import Restarts
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):

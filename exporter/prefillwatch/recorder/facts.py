@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from prefillwatch.analysis.request import Request
+from prefillwatch.analysis.requests import Request
 from prefillwatch.observer.bodies import UNREAD_REASONS
 from prefillwatch.observer.exchange import Exchange
 from prefillwatch.wire.answer import AnswerReader

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-from prefillwatch.analysis.incidents import Incident
+from prefillwatch.analysis.delays import Incident
 from prefillwatch.export.flight_request import FlightError, FlightFile, TooSoonError
 
 NS: Final = 1_000_000_000

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.models import ModelNames
-from prefillwatch.analysis.packing import Engine
+from prefillwatch.analysis.requests import ModelNames
+from prefillwatch.analysis.steps import Engine
 
 _MOST_STEP_COSTS: Final = 256
 _MOST_STEPS: Final = 128

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.models import ModelNames
+from prefillwatch.analysis.requests import ModelNames
 from prefillwatch.observer.exchange import Exchange
 from prefillwatch.observer.taps import RelayTap, TapReader
 from prefillwatch.observer.usual import Record

@@ -17,7 +17,6 @@ from prefillwatch.export.flight_request import FlightFile, NoFlightRecorderError
 from prefillwatch.observer.incidents import wall_offset
 from prefillwatch.observer.process import Observer
 from prefillwatch.observer.taps import TapReader
-from prefillwatch.observer_settings import ObserverSettings
 from prefillwatch.recorder import entries
 from prefillwatch.recorder.chunks import ChunkBuilder, Kind
 from prefillwatch.recorder.file import Header, frame, opening
@@ -27,6 +26,7 @@ from prefillwatch.recorder.learned import learned
 from prefillwatch.recorder.notes import FactNotes, TextNotes
 from prefillwatch.recorder.ring import Ring
 from prefillwatch.recorder.sink import FileSink
+from prefillwatch.settings.observer import ObserverSettings
 
 NS: Final = 1_000_000_000
 #: What is not written within this time, or beyond this size, is lost when the process dies.

@@ -17,13 +17,13 @@ from prefillwatch.observer.engine_link import EngineLink
 from prefillwatch.observer.process import Observer
 from prefillwatch.observer.publish import Publisher
 from prefillwatch.observer.taps import TapReader
-from prefillwatch.observer_settings import Control, ObserverSettings
 from prefillwatch.recorder import entries
 from prefillwatch.recorder.chunks import Entry, FactPacket, Kind
 from prefillwatch.recorder.file import Header, RecordingError
 from prefillwatch.recorder.learned import recall
 from prefillwatch.recorder.told import ToldTaps
 from prefillwatch.recorder.totals import GapTotals, TotallingPublisher
+from prefillwatch.settings.observer import Control, ObserverSettings
 
 NS: Final = 1_000_000_000
 

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from prefillwatch.analysis.prompts import NONE
-from prefillwatch.analysis.sink import FloatArray
-from prefillwatch.analysis.windows import LogBuckets, quantile_rank
+from prefillwatch.analysis.arrays import FloatArray
+from prefillwatch.analysis.requests import NONE
+from prefillwatch.analysis.tokens import LogBuckets, quantile_rank
 from prefillwatch.observer.publish import Publisher
 
 POPULATIONS: Final = ("all", "prefill", "clear")

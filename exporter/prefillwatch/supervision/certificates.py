@@ -16,9 +16,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final, Literal
 
-from prefillwatch.config import Settings
 from prefillwatch.errors import ConfigError
 from prefillwatch.relay.certificate import context_of, shared_memory, write_shared
+from prefillwatch.settings.declared import Settings
 from prefillwatch.supervision.validity import expires_at
 
 log = logging.getLogger(__name__)

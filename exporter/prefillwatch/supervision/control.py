@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 
-from prefillwatch.observer_settings import READY_LINE, Control, encode
+from prefillwatch.settings.observer import READY_LINE, Control, encode
 
 _RETRY_S = 0.5
 #: Ticks that an observer may leave the channel full, which some hundred states fill: it stands still for minutes then.

@@ -12,10 +12,10 @@ import msgspec
 from pydantic import SecretStr
 
 from prefillwatch.analysis.settings import AnalysisSettings, Slo, StallRule, WaitRule
-from prefillwatch.config import Settings
-from prefillwatch.observer_settings import FlightSettings, ObserverSettings, RecordSettings, encode
 from prefillwatch.own_process import python_module
 from prefillwatch.relay.settings import RelaySettings
+from prefillwatch.settings.declared import Settings
+from prefillwatch.settings.observer import FlightSettings, ObserverSettings, RecordSettings, encode
 from prefillwatch.supervision.held_port import HeldPort
 from prefillwatch.supervision.upstream_command import UpstreamCommand
 

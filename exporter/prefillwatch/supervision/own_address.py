@@ -13,9 +13,9 @@ import threading
 from typing import Final
 from urllib.parse import urlsplit
 
-from prefillwatch.config import Settings
 from prefillwatch.errors import ConfigError
 from prefillwatch.settings.addresses import ListenAddress
+from prefillwatch.settings.declared import Settings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

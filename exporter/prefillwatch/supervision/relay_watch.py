@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from prefillwatch.observer_settings import SERVING
 from prefillwatch.relay.supervisor_line import Pulse
+from prefillwatch.settings.observer import SERVING
 
 #: Pulses come every second; a relay that was busy for so many of them is not there for its clients.
 MUTE_AFTER: Final = 3

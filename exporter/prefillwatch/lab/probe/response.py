@@ -19,7 +19,8 @@ from typing import Final
 
 import numpy as np
 
-from prefillwatch.analysis.cost import BETTER, FloatArray
+from prefillwatch.analysis.arrays import FloatArray
+from prefillwatch.analysis.cost import BETTER
 from prefillwatch.lab.probe.figures import RunFigures
 
 #: Sizes below which no formula can be told from another.

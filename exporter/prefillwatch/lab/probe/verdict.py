@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prefillwatch.analysis.advice import HARDLY
+from prefillwatch.analysis.cost import HARDLY
 from prefillwatch.analysis.settings import StallRule
 from prefillwatch.lab.probe.figures import RunFigures
 from prefillwatch.lab.probe.response import Response

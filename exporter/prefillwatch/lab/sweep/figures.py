@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from prefillwatch.analysis.settings import StallRule
-from prefillwatch.analysis.windows import quantile_rank
+from prefillwatch.analysis.tokens import quantile_rank
 
 _TAIL: Final = 0.025  # on either side of an interval of 95 %
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from prefillwatch.analysis.prompts import PromptBuckets
+from prefillwatch.analysis.requests import PromptBuckets
 from prefillwatch.lab.arrivals import Arrival
 from prefillwatch.lab.client import Answer
 from prefillwatch.lab.sweep.figures import MixFigures, Spread, spread, stalls_of

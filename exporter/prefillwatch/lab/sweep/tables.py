@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prefillwatch.analysis.prompts import PromptBuckets
+from prefillwatch.analysis.requests import PromptBuckets
 from prefillwatch.lab.report.table import duration
 from prefillwatch.lab.sweep.figures import MixFigures, Outcome, ProbeFigures, Spread
 from prefillwatch.lab.sweep.pareto import TOLERANCE, goals, pareto_front

@@ -1,0 +1,23 @@
+"""One request and its prompt: its life, the models served, sizes of prompts, beginnings that were read before."""
+
+from prefillwatch.analysis.requests.lifecycle import LOST, OUTCOMES, Event, Lifecycle, LifecycleError, outcome
+from prefillwatch.analysis.requests.models import ModelNames
+from prefillwatch.analysis.requests.prefix_cache import PrefixMemory
+from prefillwatch.analysis.requests.prompt_sizes import NONE, PromptBuckets, TokenRatio, prompt_length_windows
+from prefillwatch.analysis.requests.request import Request
+
+__all__ = [
+    "LOST",
+    "NONE",
+    "OUTCOMES",
+    "Event",
+    "Lifecycle",
+    "LifecycleError",
+    "ModelNames",
+    "PrefixMemory",
+    "PromptBuckets",
+    "Request",
+    "TokenRatio",
+    "outcome",
+    "prompt_length_windows",
+]

@@ -1,0 +1,15 @@
+"""The engine's steps as seen from the wire: the heartbeat, and which prompts were read in which step."""
+
+from prefillwatch.analysis.steps.heartbeat import Heartbeat, Step
+from prefillwatch.analysis.steps.packing import Engine
+from prefillwatch.analysis.steps.timeline import ON_ITS_WAY_NS, TOLD_LATE_NS, PrefillTimeline, StepFacts
+
+__all__ = [
+    "ON_ITS_WAY_NS",
+    "TOLD_LATE_NS",
+    "Engine",
+    "Heartbeat",
+    "PrefillTimeline",
+    "Step",
+    "StepFacts",
+]

@@ -1,0 +1,165 @@
+"""Requests from being sent until their prompts have found their place among the engine's steps."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from prefillwatch.analysis.steps.packing import Prompt
+
+OLDEST = 64
+"""So many of those who wait longest are looked at for a large prompt."""
+
+by_arrival = attrgetter("sent_ns")
+by_first_token = attrgetter("first_ns")
+
+
+class PromptQueue:
+    """Who waits, who got a first token that is not placed yet, who left without one. All in order of arrival."""
+
+    __slots__ = ("_busy_until_ns", "_known", "_over", "firsts", "left", "silent", "unplaced", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: dict[Hashable, Prompt] = {}
+        """Without a first token."""
+        self.unplaced: dict[Hashable, Prompt] = {}
+        """Those, and the ones with a first token whose steps are not known yet."""
+        self.firsts: list[Prompt] = []
+        """First tokens whose steps are not known yet, in order of time."""
+        self.left: list[Prompt] = []
+        """Ended without a first token, and not placed yet."""
+        self.silent: dict[Prompt, int] = {}
+        """Answers that are not streamed, with the prompt tokens that have no place yet."""
+        self._known: dict[Hashable, Prompt] = {}
+        self._over: deque[Prompt] = deque()
+        self._busy_until_ns = 0
+
+    def __getitem__(self, rid: Hashable) -> Prompt | None:
+        return self._known.get(rid)
+
+    def enter(self, prompt: Prompt) -> None:
+        self._known[prompt.rid] = prompt
+        if prompt.streamed:
+            self.waiting[prompt.rid] = self.unplaced[prompt.rid] = prompt
+        else:
+            self.silent[prompt] = prompt.uncached
+
+    def first_token(self, rid: Hashable, t_ns: int) -> None:
+        prompt = self.waiting.pop(rid, None)
+        if prompt is not None:
+            prompt.first_ns = max(t_ns, prompt.sent_ns)
+            self._end(prompt, t_ns)
+            self.find_step_of(prompt)
+        else:
+            self.leave(rid, t_ns)  # streamed after all, which its body, cut or lost, did not tell
+
+    def find_step_of(self, prompt: Prompt) -> None:
+        """The step that made the first token of a prompt is to be found."""
+        insort(self.firsts, prompt, key=by_first_token)
+
+    def leave(self, rid: Hashable, t_ns: int) -> None:
+        prompt = self._known.get(rid)
+        if prompt is None or prompt.is_over:
+            return
+        prompt.gone_ns = max(t_ns, prompt.sent_ns)
+        self._end(prompt, t_ns)
+        if self.waiting.pop(rid, None):
+            del self.unplaced[rid]
+            insort(self.left, prompt, key=by_arrival)
+
+    def _end(self, prompt: Prompt, t_ns: int) -> None:
+        self._busy_until_ns = max(self._busy_until_ns, t_ns)
+        self._over.append(prompt)
+
+    def take_firsts(self, until_ns: int) -> list[Prompt]:
+        """First tokens up to a moment, once."""
+        count = 0
+        for prompt in self.firsts:
+            if prompt.over_ns > until_ns:
+                break
+            count += 1
+        taken = self.firsts[:count]
+        del self.firsts[:count]
+        return taken
+
+    def take_left(self, until_ns: int, sent_before_ns: int) -> list[Prompt]:
+        """Those who left up to a moment and had been sent before another, once."""
+        count = 0
+        for prompt in self.left:
+            if prompt.sent_ns > sent_before_ns or prompt.over_ns > until_ns:
+                break
+            count += 1
+        taken = self.left[:count]
+        del self.left[:count]
+        return taken
+
+    def all_served(self, until_ns: int) -> bool:
+        """Whether everybody sent up to a moment has a first token, and the step that made it is known; or left by then:
+        who left later may have been in a step that is not over."""
+        oldest = next(iter(self.waiting.values()), None)
+        if oldest is not None and oldest.sent_ns <= until_ns:
+            return False
+        unknown = [*self.firsts, *(each for each in self.left if each.over_ns > until_ns)]
+        return all(each.sent_ns > until_ns for each in unknown)
+
+    def placed(self, prompt: Prompt) -> None:
+        self.unplaced.pop(prompt.rid, None)
+
+    def oldest_unplaced(self, *besides: Prompt) -> Prompt | None:
+        return next((each for each in self.unplaced.values() if each not in besides), None)
+
+    def oldest_without_place(self) -> list[Prompt]:
+        """Who may still get a place in a step: the oldest that waits or was served, and the oldest that left."""
+        oldest = self.oldest_unplaced()
+        return self.left[:1] if oldest is None else [oldest, *self.left[:1]]
+
+    def fresh(self, since_ns: int, until_ns: int) -> list[Prompt]:
+        """Unplaced requests that were sent between two moments: the ones before were passed over by a clear step."""
+        return list(reversed(list(_newest_first(self.unplaced, since_ns, until_ns))))
+
+    def large(self, tokens: int, until_ns: int) -> list[Prompt]:
+        """Among those who wait longest, the ones with more uncached tokens than that."""
+        oldest = islice(self.waiting.values(), OLDEST)
+        return [prompt for prompt in oldest if prompt.uncached > tokens and prompt.sent_ns <= until_ns]
+
+    def nobody(self, start_ns: int, end_ns: int, since_ns: int) -> bool:
+        """Whether nobody was without a first token in that time, apart from those sent before ``since_ns``."""
+        if self._busy_until_ns > start_ns:
+            return False
+        if any(prompt.gone_ns is None and since_ns < prompt.sent_ns < end_ns for prompt in self.silent):
+            return False
+        return not any(_newest_first(self.waiting, since_ns, end_ns))
+
+    def pass_over_silent(self, sent_until_ns: int, step_end_ns: int) -> None:
+        """A clear step: what had come by then of answers that are not streamed is read, unless others wait longer."""
+        if not self.silent:
+            return
+        queued = (each.sent_ns for each in self.unplaced.values() if not each.is_over or each.over_ns > step_end_ns)
+        longest_ns = next(queued, step_end_ns)
+        for prompt in self.silent:
+            if prompt.sent_ns <= min(sent_until_ns, longest_ns):
+                self.silent[prompt] = 0
+
+    def forget(self, before_ns: int, most: int) -> None:
+        """Forget those that were over before a moment, and all but so many of the others that are over."""
+        while self._over and (self._over[0].over_ns < before_ns or len(self._over) > most):
+            prompt = self._over.popleft()
+            if self._known.get(prompt.rid) is prompt:
+                del self._known[prompt.rid]
+            self.silent.pop(prompt, None)
+        if len(self.left) > most:
+            del self.left[:-most]
+
+
+def _newest_first(prompts: dict[Hashable, Prompt], since_ns: int, until_ns: int) -> Iterator[Prompt]:
+    for prompt in reversed(prompts.values()):
+        if prompt.sent_ns <= since_ns:
+            return
+        if prompt.sent_ns <= until_ns:
+            yield prompt

@@ -1,0 +1,28 @@
+"""Gaps between tokens: how they are measured, what is usual, and what is made of them over windows."""
+
+from prefillwatch.analysis.tokens.concurrency import LEVEL_LABELS, ConcurrencyMeter
+from prefillwatch.analysis.tokens.correlation import GapPromptCorrelation
+from prefillwatch.analysis.tokens.gaps import GapBatch, GapBook
+from prefillwatch.analysis.tokens.pending import Gaps, PendingGaps
+from prefillwatch.analysis.tokens.windows import (
+    DEFAULT_WINDOWS_S,
+    LogBuckets,
+    SlidingWindows,
+    quantile_of_all,
+    quantile_rank,
+)
+
+__all__ = [
+    "DEFAULT_WINDOWS_S",
+    "LEVEL_LABELS",
+    "ConcurrencyMeter",
+    "GapBatch",
+    "GapBook",
+    "GapPromptCorrelation",
+    "Gaps",
+    "LogBuckets",
+    "PendingGaps",
+    "SlidingWindows",
+    "quantile_of_all",
+    "quantile_rank",
+]

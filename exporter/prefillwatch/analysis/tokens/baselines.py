@@ -1,0 +1,130 @@
+"""Running medians of the gaps of undisturbed streams: what the excess of a stall is measured against.
+
+The baseline of a slot is the lower median of its last 32 clear gaps per token, exactly; as an estimate of a steady
+step time its standard error is about 1.25 / sqrt(32) = 22 % of the spread of the gaps. A slot with less than five
+clear gaps has none of its own. The baseline of a model is the lower median of its last 1,024 samples, of which one
+batch gives at most 16, so that it looks back for seconds however many streams there are. Half of the samples have to
+be off before a median is, so a first slow gap moves neither.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from prefillwatch.analysis.arrays import FloatArray, IntArray
+
+_SLOTS_AT_FIRST: Final = 64
+
+
+class _Ring:
+    """The last clear gaps of a model."""
+
+    __slots__ = ("_median", "_next", "_values")
+
+    KEPT: Final = 1024
+    ENOUGH: Final = 3
+
+    def __init__(self) -> None:
+        self._values: npt.NDArray[np.float32] = np.zeros(self.KEPT, dtype=np.float32)
+        self._next = 0
+        self._median: float | None = None
+
+    def add(self, values: FloatArray) -> None:
+        places = (self._next + np.arange(len(values))) % self.KEPT
+        self._values[places] = values
+        self._next += len(values)
+        self._median = None
+
+    def newest(self, most: int) -> list[float]:
+        kept = min(self._next, most, self.KEPT)
+        return [float(each) for each in self._values[(self._next - kept + np.arange(kept)) % self.KEPT]]
+
+    def median(self) -> float | None:
+        if self._median is None and self._next >= self.ENOUGH:
+            self._median = lower_median(self._values[: self._next])
+        return self._median
+
+
+def lower_median(values: npt.NDArray[np.float32]) -> float:
+    """The smallest value with a rank of at least half of all: the 0.5-quantile as windows define it."""
+    middle = (len(values) - 1) // 2
+    if len(values) <= Baselines.KEPT:  # so few are sorted in half the time that numpy takes to set out
+        return float(sorted(values.tolist())[middle])
+    return float(np.partition(values, middle)[middle])
+
+
+class Baselines:
+    """Running medians of clear gaps per token, of slots and of models. Medians are worked out when asked for."""
+
+    __slots__ = ("_models", "_noted", "_rings")
+
+    KEPT: Final = 32
+    ENOUGH: Final = 5
+    #: Samples that one batch may give to a model's baseline.
+    SAMPLES: Final = 16
+
+    def __init__(self) -> None:
+        self._rings: npt.NDArray[np.float32] = np.zeros((_SLOTS_AT_FIRST, self.KEPT), dtype=np.float32)
+        self._noted: IntArray = np.zeros(_SLOTS_AT_FIRST, dtype=np.int64)
+        self._models: dict[int, _Ring] = {}
+
+    def open(self, slot: int) -> None:
+        while slot >= len(self._noted):
+            self._rings = np.concatenate([self._rings, np.zeros_like(self._rings)])
+            self._noted = np.concatenate([self._noted, np.zeros_like(self._noted)])
+        self._noted[slot] = 0
+
+    def note_slots(self, slot: IntArray, gaps: FloatArray) -> None:
+        """Clear gaps per token of slots, in order of time within each slot."""
+        if (slot[1:] < slot[:-1]).any():
+            order = np.argsort(slot, kind="stable")
+            slot, gaps = slot[order], gaps[order]
+        place = self._noted[slot] + _rank_in_run(slot)
+        self._rings[slot, place % self.KEPT] = gaps
+        np.add.at(self._noted, slot, 1)
+
+    def note_models(self, model: IntArray, gaps: FloatArray) -> None:
+        """Clear gaps per token by the model they are of; at least one."""
+        if (model == model[0]).all():
+            self._sample(int(model[0]), gaps)
+        else:
+            for number in np.unique(model).tolist():
+                self._sample(number, gaps[model == number])
+
+    def _sample(self, model: int, gaps: FloatArray) -> None:
+        ring = self._models.get(model)
+        if ring is None:
+            ring = self._models[model] = _Ring()
+        stride = -(-len(gaps) // self.SAMPLES)
+        ring.add(gaps[::stride])
+
+    def of_slot(self, slot: int) -> float | None:
+        """The slot's own baseline; None while it has too few clear gaps."""
+        noted = int(self._noted[slot])
+        return lower_median(self._rings[slot, :noted]) if noted >= self.ENOUGH else None
+
+    def of_model(self, model: int) -> float | None:
+        ring = self._models.get(model)
+        return ring.median() if ring is not None else None
+
+    def newest(self, model: int, most: int) -> list[float]:
+        """The last samples of a model's baseline, in order."""
+        ring = self._models.get(model)
+        return ring.newest(most) if ring is not None else []
+
+    def recall(self, model: int, gaps: list[float]) -> None:
+        """Go on with samples of a model's baseline that were taken elsewhere."""
+        self._models.setdefault(model, _Ring()).add(np.array(gaps))
+
+    def forget_model(self, model: int) -> None:
+        self._models.pop(model, None)
+
+
+def _rank_in_run(values: IntArray) -> IntArray:
+    """0, 1, 2 ... within each run of equal neighbours."""
+    position = np.arange(len(values))
+    new = np.append(True, values[1:] != values[:-1])
+    return position - np.maximum.accumulate(np.where(new, position, 0))

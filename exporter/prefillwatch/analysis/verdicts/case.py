@@ -1,0 +1,297 @@
+"""From what was seen to the facts of a case: what a verdict on stalls that began and ended together needs."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from prefillwatch.analysis.cost import StepCost, StepCosts
+from prefillwatch.analysis.delays import Share, Stall, shares_of
+from prefillwatch.analysis.requests import Request
+from prefillwatch.analysis.steps import ON_ITS_WAY_NS, PrefillTimeline, StepFacts
+from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
+from prefillwatch.analysis.verdicts.verdict import Case
+
+NS: Final = 1_000_000_000
+MS: Final = 1_000_000
+NEVER: Final = 1 << 62
+
+#: A prompt is a plausible cause up to so many times what its tokens should cost.
+SLACK: Final = 2.0
+#: Delivery spreads a step's reads so far after a long step.
+_SPREAD_NS: Final = 20 * MS
+#: Streams return together when their first reads come within this.
+_TOGETHER_NS: Final = 60 * MS
+#: Pages older than this, before a gap or after it, tell nothing about it.
+_STALE_NS: Final = 5 * NS
+#: Two steps that end so many usual gaps apart have no prompt between them.
+_QUICK: Final = 1.5
+#: What the images of a request may add to its text, until usage tells: a picture as large as models take them.
+_UNSEEN_TOKENS: Final = 16_384
+_AFTERMATH: Final = (50 * MS, 300 * MS)
+
+
+class InService(NamedTuple):
+    """Prompts in service during a gap, and for how long they can keep the engine busy."""
+
+    shares: tuple[Share, ...]
+    tokens: int
+    possible_s: float
+    guessed: bool = False
+
+
+class CaseBuilder:
+    """Puts cases together."""
+
+    def __init__(self, timeline: PrefillTimeline, witness: EvidenceLog, smallest_bucket: int) -> None:
+        self._timeline = timeline
+        self._witness = witness
+        self._smallest = smallest_bucket
+        self.step_costs = StepCosts()
+        self._left_out: deque[tuple[int, int, Stall]] = deque(maxlen=256)  # end, tokens that had to be computed again
+
+    def learn(self, facts: Iterable[StepFacts]) -> None:
+        """Final steps and what rode in them."""
+        for fact in facts:
+            if not fact.prefill_tokens or not fact.observed:
+                continue
+            riders = [self._witness.requests.find(rid) for rid, _ in fact.members if isinstance(rid, int)]
+            largest = max((each.prompt_tokens for each in riders if each is not None), default=fact.prefill_tokens)
+            excess_ns = max(0, fact.end_ns - fact.start_ns - self._timeline.clear.expect_ns(fact.decoders))
+            self.step_costs.add(fact.end_ns, fact.prefill_tokens, largest, excess_ns)
+
+    def measure(self, stall: Stall, until_ns: int) -> None:
+        """Of how much of the gap all streams were silent. Once per stall, when the steps in it are known."""
+        stall.common_ns, _ = self._witness.steps.silence(stall.started_ns, until_ns)
+        _, stall.ticks = self._witness.steps.silence(stall.started_ns, until_ns - _SPREAD_NS)
+
+    def note_left_out(self, stall: Stall) -> None:
+        """Its stream came back to the batch: if it had been preempted, its tokens were computed again just then."""
+        again = stall.request.prompt_tokens + stall.request.events
+        self._left_out.append((stall.ended_ns, again, stall))
+
+    def case(self, stalls: Sequence[Stall], now_ns: int) -> tuple[Case, tuple[Share, ...]]:
+        """The case of stalls that began and ended together, or began together and last."""
+        stall = stalls[0]
+        start_ns, end_ns = stall.started_ns, stall.ended_ns or now_ns
+        before, after = self._pages_around(start_ns, stall.ended_ns or now_ns)
+        service = self._in_service(stall)
+        known = before is not None and after is not None
+        preemptions = _preemptions(before, after)
+        caught_up, by_text, withheld = _caught_up(stalls)
+        case = Case(
+            gap=(end_ns - start_ns) / NS,
+            excess=stall.excess_ns / NS,
+            baseline=stall.baseline_ns / NS,
+            streams=len(stalls),
+            # In the middle of a silence there was nothing to read: only lag that lasts to its end makes it longer.
+            own_lag=self._witness.own_lag.at_the_end(end_ns, _SPREAD_NS),
+            records_lost=self._witness.holes.worst(start_ns, end_ns) > 0,
+            blocked=min(each.request.blocked_within(each.started_ns, end_ns) for each in stalls) / NS,
+            common_silence=stall.common_ns / NS,
+            other_steps=stall.ticks,
+            usual_steps=stall.baseline_ns / (self._timeline.clear.expect_ns(stall.decoding) or NEVER),
+            several_engines=self._several_engines(),
+            withheld=withheld,
+            caught_up=caught_up,
+            by_text=by_text,
+            events=stall.events,
+            burst_before=stall.burst_before,
+            prefill_tokens=service.tokens,
+            prefill_possible=service.possible_s,
+            cost_known=stall.cost.known,
+            prefill_guessed=service.guessed,
+            recomputed_tokens=self._recomputed(stall),
+            gauges_known=known,
+            preemptions=preemptions or 0.0,
+            preemptions_counted=preemptions is not None,
+            kv_usage=self._fullest(before, after),
+            answered_meanwhile=self._answered(start_ns, end_ns),
+            prompts_stood_still=self._stood_still(stall, start_ns, end_ns),
+        )
+        return case, service.shares
+
+    # --- Prompts ---
+
+    def _in_service(self, stall: Stall) -> InService:
+        found = self._weigh(stall, self._members(stall))
+        if found.possible_s * NS >= stall.excess_ns or not stall.ended_ns or self._timeline.engine.proven:
+            return found
+        # How the engine fills its steps is not known yet, so whoever was waiting may have been in them.
+        waiting = self._weigh(stall, self._waiting_through(stall))
+        return waiting._replace(guessed=True) if waiting.possible_s * NS >= stall.excess_ns else found
+
+    def _weigh(self, stall: Stall, tokens: dict[Request, int]) -> InService:
+        return InService(shares_of(tokens), sum(tokens.values()), self._possible_ns(stall, tokens) / NS)
+
+    def _waiting_through(self, stall: Stall) -> dict[Request, int]:
+        """Requests that had no first token before the gap was over, or with its end."""
+        until_ns = stall.ended_ns - _SPREAD_NS
+        requests = self._witness.requests.in_flight_over(stall.started_ns)
+        waiting = (each for each in requests if each.waited_until(until_ns))
+        return {each: each.uncached_tokens for each in waiting if not self._is_past_prefill(each, stall)}
+
+    def _is_past_prefill(self, request: Request, stall: Stall) -> bool:
+        """Whether an answer that is not streamed was being written when the stall began: the engine had gone on with
+        steps too short for a prompt after it came."""
+        if request.streaming or not stall.baseline_ns:
+            return False
+        quick_ns = round(_QUICK * stall.baseline_ns)
+        return self._witness.steps.went_on(request.sent_ns + ON_ITS_WAY_NS, stall.started_ns, quick_ns)
+
+    def _possible_ns(self, stall: Stall, tokens: dict[Request, int]) -> float:
+        """How long these prompts can have kept the engine busy, generously."""
+        if not tokens:
+            return 0.0
+        unseen = _UNSEEN_TOKENS * sum(not request.size_known for request in tokens)
+        whole = sum(request.uncached_tokens for request in tokens) + unseen
+        largest = max(request.prompt_tokens for request in tokens)
+        if not stall.cost.known:
+            return math.inf if whole > self._smallest else 0.0
+        if largest > self._smallest >= stall.largest_before:
+            return math.inf  # short prompts tell nothing about a long one
+        expected_ns = sum(most_ns(stall.cost, request, each) for request, each in tokens.items())
+        expected_ns += stall.cost.expect_ns(unseen)
+        alike_ns = self.step_costs.per_token_ns(largest, stall.started_ns, stall.ended_ns or NEVER)
+        # A token costs the more the longer its prompt, at worst in proportion; short prompts do not show it.
+        dearer = largest / max(stall.largest_before, self._smallest)
+        return max(SLACK, dearer) * max(expected_ns, alike_ns * sum(tokens.values()))
+
+    def _members(self, stall: Stall) -> dict[Request, int]:
+        """Whose prompts were in service, and how many tokens of each."""
+        start_ns, end_ns = stall.started_ns, stall.ended_ns
+        if end_ns and end_ns <= self._timeline.settled_ns and not self._several_engines():
+            rids = self._witness.facts.members(start_ns, end_ns)
+        else:
+            rids = self._guessed(stall)
+        found = ((self._witness.requests.find(rid), tokens) for rid, tokens in rids.items())
+        return {request: tokens for request, tokens in found if request is not None and tokens > 0}
+
+    def _guessed(self, stall: Stall) -> dict[int, int]:
+        """While the timeline is not final: whoever waits and may be in service."""
+        start_ns, end_ns = stall.started_ns, stall.ended_ns
+        budget = self._timeline.engine.budget or 1 << 40
+        if not end_ns:
+            rids = [rid for rid, _ in self._timeline.in_service_now()]
+            waiting = [self._witness.requests.awaiting.get(rid) for rid in rids if isinstance(rid, int)]
+            requests = [request for request in waiting if request is not None]
+        elif self._several_engines() or self._overlaps(start_ns, end_ns):
+            requests = self._witness.requests.in_flight_over(start_ns)
+            requests = [each for each in requests if not self._is_past_prefill(each, stall)]
+        else:
+            requests = []
+        return {request.rid: max(1, min(request.uncached_tokens, budget)) for request in requests}
+
+    def _overlaps(self, start_ns: int, end_ns: int) -> bool:
+        overlap = self._timeline.in_service(np.array([start_ns]), np.array([end_ns]))
+        return bool(overlap.tokens[0] > 0)
+
+    def _stood_still(self, stall: Stall, start_ns: int, end_ns: int) -> bool:
+        """Whether a prompt that takes far less than the gap got no first token in it."""
+        gap_ns = end_ns - start_ns
+        for request in self._witness.requests.in_flight_over(start_ns):
+            if not request.streaming or not request.waited_until(end_ns - _SPREAD_NS):
+                continue  # an answer that is not streamed does not show how far it is
+            if not request.size_known:
+                continue
+            if stall.cost.known:
+                short = SLACK * most_ns(stall.cost, request, request.uncached_tokens) < gap_ns / 2
+            else:
+                short = request.uncached_tokens <= self._smallest
+            if short:
+                return True
+        return False
+
+    def _recomputed(self, stall: Stall) -> int:
+        back = [
+            (tokens, other)
+            for ended_ns, tokens, other in self._left_out
+            if other is not stall and self._leads_to(stall, ended_ns, tokens)
+        ]
+        if not back or self._nothing_preempted_since(min(other.started_ns for _, other in back), stall.ended_ns):
+            return 0
+        return sum(tokens for tokens, _ in back)
+
+    def _leads_to(self, stall: Stall, back_ns: int, tokens: int) -> bool:
+        """Whether a stream came back to the batch with the end of this stall, or with one of the long steps right after
+        it: a context may take several to be computed again."""
+        ahead_ns = back_ns - stall.ended_ns
+        if abs(ahead_ns) <= _TOGETHER_NS:
+            return True
+        if not 0 < ahead_ns <= SLACK * stall.cost.expect_ns(tokens):
+            return False
+        return not self._witness.steps.went_on(stall.ended_ns + _SPREAD_NS, back_ns, round(_QUICK * stall.baseline_ns))
+
+    def _nothing_preempted_since(self, start_ns: int, end_ns: int) -> bool:
+        """Upstream counts its preemptions, and there was none from before these streams fell silent."""
+        return _preemptions(*self._pages_around(start_ns, end_ns)) == 0.0
+
+    # --- Pages of upstream's metrics ---
+
+    def _several_engines(self) -> bool:
+        newest = self._witness.pages.newest
+        return newest is not None and newest.engines > 1
+
+    def _pages_around(self, start_ns: int, end_ns: int) -> tuple[EnginePage | None, EnginePage | None]:
+        pages = self._witness.pages
+        before, after = pages.last_before(start_ns), pages.first_after(end_ns) or pages.newest
+        if before is not None and before.at_ns < start_ns - _STALE_NS:
+            before = None
+        if after is not None and not start_ns < after.at_ns < end_ns + _STALE_NS:
+            after = None
+        return before, after
+
+    def _fullest(self, before: EnginePage | None, after: EnginePage | None) -> float | None:
+        if before is None or after is None:
+            return None
+        pages = self._witness.pages.between(before.at_ns, after.at_ns)
+        return max((page.kv_usage for page in pages if page.kv_usage is not None), default=None)
+
+    def _answered(self, start_ns: int, end_ns: int) -> bool:
+        return bool(self._witness.pages.between(start_ns + _SPREAD_NS, end_ns - _SPREAD_NS))
+
+
+def most_ns(cost: StepCost, request: Request, tokens: int) -> float:
+    """What so many uncached tokens of a prompt can take: attention over its cached ones costs too, so these count as
+    if they were computed."""
+    most = tokens + request.cached_tokens
+    return cost.expect_ns(most, max(0, request.prompt_tokens - most))
+
+
+def _preemptions(before: EnginePage | None, after: EnginePage | None) -> float | None:
+    """How many there were between the two; None where that is not told."""
+    if before is None or after is None or before.preemptions is None or after.preemptions is None:
+        return None
+    return max(0.0, after.preemptions - before.preemptions)
+
+
+def _caught_up(stalls: Sequence[Stall]) -> tuple[float, float, float]:
+    """Tokens that came in a bunch at the end of a stall, by events and by text, and those that had been due; means
+    over the streams, since one long word tells nothing."""
+    over = [stall for stall in stalls if stall.ended_ns and stall.baseline_ns]
+    if not over:
+        return max((stall.events - 1.0 for stall in stalls if stall.ended_ns), default=0.0), 0.0, 0.0
+    events = sum(map(_by_events, over)) / len(over)
+    text = sum(map(_by_text, over)) / len(over)
+    withheld = sum((stall.ended_ns - stall.started_ns) / stall.baseline_ns - 1 for stall in over) / len(over)
+    return events, text, withheld
+
+
+def _by_events(stall: Stall) -> float:
+    window_ns = _aftermath_ns(stall)
+    after = sum(read.events for read in stall.after if read.time_ns <= stall.ended_ns + window_ns)
+    return stall.tokens - 1 + max(0.0, after - window_ns / stall.baseline_ns)
+
+
+def _by_text(stall: Stall) -> float:
+    until_ns = stall.ended_ns + _aftermath_ns(stall)
+    return stall.held_back + sum(read.held_back for read in stall.after if read.time_ns <= until_ns)
+
+
+def _aftermath_ns(stall: Stall) -> int:
+    shortest, longest = _AFTERMATH
+    return min(max((stall.ended_ns - stall.started_ns) // 3, shortest), longest)

@@ -1,0 +1,202 @@
+"""Which gaps are stalls: while they last, and when they end.
+
+A gap is a stall when it is at least so long and so many times the baseline per token that it brought, or so long that
+it always is one (`StallRule`). The excess is what goes beyond the baseline of the tokens it brought.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prefillwatch.analysis.delays import ReadAfter, Stall
+from prefillwatch.analysis.requests import Request
+from prefillwatch.analysis.settings import StallRule
+from prefillwatch.analysis.tokens import GapBook, Gaps
+from prefillwatch.analysis.verdicts.verdict import MOST
+
+NS = 1_000_000_000
+
+AFTERMATH_NS = NS * 3 // 10
+"""So long after a stall its stream is watched for tokens that had been held back."""
+
+
+class Return(NamedTuple):
+    """More about a read that may have ended a stall."""
+
+    tokens: float
+    """That it brought, in units of the stream's usual token event."""
+    chars: int = 0
+    usual_chars: float = 0.0
+    """Characters per token event before; 0 unknown."""
+    first_burst: int = 0
+    """Token events of the read before it, if that was the first of the stream."""
+
+    def held_back(self, events: int) -> float:
+        """Tokens that its text must hold beyond one per event."""
+        return max(0.0, self.chars / self.usual_chars - events) if self.usual_chars else 0.0
+
+
+class Silence(NamedTuple):
+    """An open gap of a stream that still owes tokens and that its own reader does not hold up."""
+
+    slot: int
+    request: Request
+    seconds: float
+    frozen: bool
+    """It is a stall already."""
+
+
+class StallWatch:
+    """Finds stalls in the gaps of all streams. `open` are those that last."""
+
+    def __init__(self, rule: StallRule, book: GapBook) -> None:
+        self._rule = rule
+        self._book = book
+        self.shortest_ns = round(min(rule.min_seconds, rule.always_seconds) * NS)
+        self.open: dict[int, Stall] = {}
+        self._owners: dict[int, Request] = {}
+        self._returns: dict[tuple[int, int], Return] = {}
+        self._watched: dict[int, Stall] = {}
+        self._bursts: dict[int, int] = {}  # token events that ended the stall before
+
+    def begin(self, slot: int, request: Request) -> None:
+        self._owners[slot] = request
+
+    def owner(self, slot: int) -> Request | None:
+        """Whose tokens go to this slot now."""
+        return self._owners.get(slot)
+
+    def returned(self, slot: int, time_ns: int, details: Return) -> None:
+        """A read after a silence long enough to be a stall, or with a long text."""
+        self._returns[(slot, time_ns)] = details
+
+    def leave(self, slot: int) -> Stall | None:
+        """The stream is over; its stall if it was in one."""
+        self._owners.pop(slot, None)
+        self._watched.pop(slot, None)
+        self._bursts.pop(slot, None)
+        return self.open.pop(slot, None)
+
+    def interrupt(self, slot: int) -> Stall | None:
+        """Reads were lost: whether the gap goes on is unknown."""
+        return self.open.pop(slot, None)
+
+    def ended(self, gaps: Gaps, clear_step_ns: int) -> tuple[list[Stall], list[Stall]]:
+        """Stalls that ended with these gaps, and open ones that turned out to be none. The gaps are in order of slot
+        and time."""
+        lengths = gaps.end_ns - gaps.start_ns
+        long = lengths >= self.shortest_ns
+        if self.open:
+            # Tokens that reached us late can make a silence look longer than it was: its end is looked at all the same.
+            first = np.append(True, gaps.slot[1:] != gaps.slot[:-1])[: len(gaps)]
+            long |= first & np.isin(gaps.slot, list(self.open))
+        if not self._watched and not long.any():
+            self._returns.clear()
+            return [], []
+        found: list[Stall] = []
+        none: list[Stall] = []
+        self._note_aftermath(gaps)
+        for index in np.flatnonzero(long).tolist():
+            stall, wrong = self._end(gaps, index, clear_step_ns)
+            if wrong is not None:
+                none.append(wrong)
+            if stall is not None:
+                stall.after += self._following(gaps, index)
+                found.append(stall)
+        self._returns.clear()
+        return found, none
+
+    def _note_aftermath(self, gaps: Gaps) -> None:
+        if self._watched:
+            watched = np.isin(gaps.slot, list(self._watched))
+            slots, reads = gaps.slot[watched].tolist(), self._reads(gaps, watched)
+            for slot, read in zip(slots, reads, strict=True):
+                self._watched[slot].after.append(read)
+
+    def _following(self, gaps: Gaps, index: int) -> list[ReadAfter]:
+        """Later reads of the same stream in the batch that come soon enough to be the aftermath of the gap there."""
+        until_ns = int(gaps.end_ns[index]) + AFTERMATH_NS
+        last = int(gaps.slot.searchsorted(gaps.slot[index], "right"))
+        return [read for read in self._reads(gaps, slice(index + 1, last)) if read.time_ns <= until_ns]
+
+    def _reads(self, gaps: Gaps, which: npt.NDArray[np.bool_] | slice) -> list[ReadAfter]:
+        """The reads that ended some of the gaps."""
+        columns = (column[which].tolist() for column in (gaps.slot, gaps.end_ns, gaps.events))
+        return [self._read_after(*each) for each in zip(*columns, strict=True)]
+
+    def _read_after(self, slot: int, time_ns: int, events: int) -> ReadAfter:
+        details = self._returns.get((slot, time_ns))
+        return ReadAfter(time_ns, events, details.held_back(events) if details is not None else 0.0)
+
+    def _end(self, gaps: Gaps, index: int, clear_step_ns: int) -> tuple[Stall | None, Stall | None]:
+        slot, start_ns, end_ns = int(gaps.slot[index]), int(gaps.start_ns[index]), int(gaps.end_ns[index])
+        known = self.open.pop(slot, None)
+        request = self._owners.get(slot)
+        if request is None:
+            return None, known
+        events = int(gaps.events[index])
+        details = self._returns.get((slot, end_ns), Return(float(events)))
+        baseline_ns = known.baseline_ns if known else self._baseline_ns(slot, clear_step_ns)
+        tokens = max(details.tokens, 1.0)
+        if not self._rule.holds((end_ns - start_ns) / NS, baseline_ns / NS, tokens):
+            return None, known
+        stall = known or Stall(request=request, model=int(gaps.model[index]), started_ns=start_ns, slot=slot)
+        stall.started_ns, stall.ended_ns, stall.tokens, stall.baseline_ns = start_ns, end_ns, tokens, baseline_ns
+        stall.excess_ns = max(0.0, end_ns - start_ns - tokens * baseline_ns)
+        stall.events, stall.held_back = events, details.held_back(events)
+        stall.burst_before = self._bursts.get(slot, details.first_burst)
+        self._bursts[slot] = events
+        self._watched[slot] = stall
+        return stall, None
+
+    def _baseline_ns(self, slot: int, clear_step_ns: int) -> float:
+        baseline = self._book.baseline(slot)
+        return baseline * NS if baseline is not None else float(clear_step_ns)
+
+    def silences(self, now_ns: int, clear_step_ns: int) -> list[Silence]:
+        """What is silent now, and which of it is frozen. One whose reader takes nothing is not: we read no further for
+        it, and a laptop that sleeps is no freeze that somebody has to get up for."""
+        slots, seconds = self._book.open_gaps(now_ns)
+        found = []
+        for slot, silent in zip(slots.tolist(), seconds.tolist(), strict=True):
+            request = self._owners.get(slot)
+            if request is None:
+                continue
+            if request.blocked_since_ns and held_by_client(request, now_ns - round(silent * NS), now_ns):
+                continue
+            frozen = silent * NS >= self.shortest_ns and self._rule.holds(
+                silent, self._baseline_ns(slot, clear_step_ns) / NS
+            )
+            found.append(Silence(slot, request, silent, frozen))
+        return found
+
+    def lasting(self, now_ns: int, clear_step_ns: int) -> list[Stall]:
+        """Open gaps that count as stalls by now, old and new ones."""
+        self._watched = {slot: each for slot, each in self._watched.items() if now_ns < each.ended_ns + AFTERMATH_NS}
+        if not len(self._book):
+            return []
+        slots, silent_s = self._book.open_gaps(now_ns)
+        for index in np.flatnonzero(silent_s * NS >= self.shortest_ns).tolist():
+            slot, silent_ns = int(slots[index]), round(float(silent_s[index]) * NS)
+            stall = self.open.get(slot) or self._notice(slot, now_ns - silent_ns, silent_ns, clear_step_ns)
+            if stall is not None:
+                stall.excess_ns = max(0.0, now_ns - stall.started_ns - stall.baseline_ns)
+        return list(self.open.values())
+
+    def _notice(self, slot: int, start_ns: int, silent_ns: int, clear_step_ns: int) -> Stall | None:
+        request = self._owners.get(slot)
+        baseline_ns = self._baseline_ns(slot, clear_step_ns)
+        if request is None or not self._rule.holds(silent_ns / NS, baseline_ns / NS):
+            return None
+        model = self._book.model(slot)
+        stall = Stall(request=request, model=model, started_ns=start_ns, slot=slot, baseline_ns=baseline_ns)
+        self.open[slot] = stall
+        return stall
+
+
+def held_by_client(request: Request, start_ns: int, end_ns: int) -> bool:
+    """Whether our write to its client was held up for most of this time."""
+    return request.blocked_within(start_ns, end_ns) >= MOST * (end_ns - start_ns)

@@ -1,0 +1,232 @@
+"""Follows stalls from the first silence to the final verdict, and keeps them in incidents.
+
+A stall is judged three times: while it lasts, from all work that was waiting; when it ended, the same way; and for
+good when the prefill timeline is settled there, a page of upstream's metrics from after it has come, and it has shown
+whether its tokens had only been held back. Nothing waits for that longer than half a minute.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from prefillwatch.analysis.cost import StepCosts
+from prefillwatch.analysis.delays import PREFILL, Stall
+from prefillwatch.analysis.facts import Sink
+from prefillwatch.analysis.requests import LOST, PromptBuckets, Request
+from prefillwatch.analysis.settings import WaitRule
+from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, StepFacts
+from prefillwatch.analysis.tokens import Gaps
+from prefillwatch.analysis.verdicts.case import CaseBuilder
+from prefillwatch.analysis.verdicts.evidence import EvidenceLog
+from prefillwatch.analysis.verdicts.incidents import IncidentBook
+from prefillwatch.analysis.verdicts.stalls import StallWatch, held_by_client
+from prefillwatch.analysis.verdicts.verdict import MOST, judge
+from prefillwatch.analysis.verdicts.waits import WaitWatch
+
+NS: Final = 1_000_000_000
+#: Everything that speaks about a stall has come by then: tokens held back, our own lag, a page of metrics.
+_RIPE_NS: Final = NS * 3 // 2
+#: … and a verdict that the timeline holds up is given as it is then.
+_PATIENCE_NS: Final = 30 * NS
+#: Stalls whose silence began, and ended, within this are judged together.
+_TOGETHER_NS: Final = 50_000_000
+_CROWD: Final = 64
+#: Outcomes of an answer that upstream broke off: the silence before was real.
+_BROKEN: Final = frozenset({"error_in_stream", "upstream_truncated"})
+
+
+class StallTracker:
+    """Everything about stalls between the ledger and its sink."""
+
+    def __init__(
+        self,
+        watch: StallWatch,
+        heartbeat: Heartbeat,
+        timeline: PrefillTimeline,
+        buckets: PromptBuckets,
+        sink: Sink,
+        wait_rule: WaitRule,
+    ) -> None:
+        self.watch = watch
+        self.witness = EvidenceLog()
+        self.incidents = IncidentBook()
+        self._heartbeat = heartbeat
+        self._timeline = timeline
+        self._buckets = buckets
+        self._sink = sink
+        self._worker = CaseBuilder(timeline, self.witness, buckets.edges[0])
+        self._waits = WaitWatch(wait_rule, self.witness, self.incidents, self._worker.step_costs, buckets.edges[0])
+        self._ended: list[Stall] = []  # not measured yet
+        self._pending: list[Stall] = []
+
+    @property
+    def step_costs(self) -> StepCosts:
+        return self._worker.step_costs
+
+    def facts(self, facts: list[StepFacts]) -> None:
+        """Steps that became final."""
+        self.witness.facts.add(facts)
+        self._worker.learn(facts)
+
+    def gaps(self, gaps: Gaps) -> None:
+        """Gaps that ended."""
+        found, none = self.watch.ended(gaps, self._heartbeat.clear_step_ns)
+        for stall in none:
+            self.incidents.drop(stall)
+        if found:
+            self._take(found)
+
+    def _take(self, stalls: list[Stall]) -> None:
+        self._note_surroundings(stalls)
+        self._ended += stalls
+
+    def _note_surroundings(self, stalls: list[Stall]) -> None:
+        """What is learned about cost by now is not learned from these stalls yet; and how many streams there were."""
+        cost = self._timeline.engine.cost
+        joined: dict[int, int] = {}  # by the moment since, as stalls that began together share it
+        for stall in stalls:
+            stall.cost = cost
+            stall.largest_before = self._worker.step_costs.largest
+            if not stall.decoding:
+                moment = stall.started_ns // _TOGETHER_NS
+                if moment not in joined:
+                    joined[moment] = sum(1 for _ in self.witness.requests.served_since(stall.started_ns))
+                stall.decoding = max(1, self._heartbeat.decoding - joined[moment])
+
+    def first_token(self, request: Request, time_ns: int) -> None:
+        self.witness.requests.first_token(request)
+        self._waits.over(request, time_ns)
+
+    def left(self, request: Request, time_ns: int, outcome: str) -> None:
+        """A stream is over. A silence that its client ended is no stall; one that upstream ended is."""
+        if not request.first_ns:
+            self.witness.requests.over(request, time_ns)
+            if outcome == LOST:
+                self._waits.drop(request)
+            else:
+                self._waits.over(request, time_ns)
+        for slot in request.slots.values():
+            stall = self.watch.leave(slot)
+            if stall is None:
+                continue
+            if outcome in _BROKEN:
+                stall.ended_ns = time_ns
+                self._take([stall])
+            else:
+                self.incidents.drop(stall)
+
+    def interrupted(self, slot: int) -> None:
+        """Reads of a stream were lost: a stall that lasts may have ended."""
+        stall = self.watch.interrupt(slot)
+        if stall is not None:
+            self.incidents.drop(stall)
+
+    def advance(self, now_ns: int) -> None:
+        self._look_at_open(now_ns)
+        self._measure_ended(now_ns)
+        self._finish_ripe(now_ns)
+        self._waits.advance(now_ns, self._timeline.engine.cost)
+        for incident in self.incidents.close(now_ns):
+            self._sink.incident(incident)
+
+    def _look_at_open(self, now_ns: int) -> None:
+        stalls = self.watch.lasting(now_ns, self._heartbeat.clear_step_ns)
+        if not stalls:
+            return
+        self._note_surroundings(stalls)
+        for group in _together(stalls):
+            self._worker.measure(group[0], now_ns)
+            for stall in group:
+                stall.common_ns, stall.ticks = group[0].common_ns, group[0].ticks
+            self._judge(group, now_ns)
+            for stall in group:
+                self.incidents.hold(stall, now_ns)
+
+    def _measure_ended(self, now_ns: int) -> None:
+        """First verdict on what ended, as soon as all engine steps in it are known."""
+        ready = [stall for stall in self._ended if self._is_measurable(stall, now_ns)]
+        if not ready:
+            return
+        measured = set(ready)
+        self._ended = [stall for stall in self._ended if stall not in measured]
+        groups = _together(ready)
+        for stall in itertools.chain.from_iterable(map(self._measured, groups)):
+            if stall.ticks > 1 and stall.common_ns < MOST * (stall.ended_ns - stall.started_ns):
+                self._worker.note_left_out(stall)
+        for group in groups:
+            self._judge(group, now_ns)
+            for stall in group:
+                self.incidents.hold(stall, now_ns)
+        self._pending += ready
+
+    def _measured(self, group: list[Stall]) -> list[Stall]:
+        """Each stall of its own, but of a crowd only one: hundreds that stall together saw the same steps."""
+        alone = group if len(group) <= _CROWD else group[:1]
+        for stall in alone:
+            self._worker.measure(stall, stall.ended_ns)
+        for stall in group[len(alone) :]:
+            stall.common_ns, stall.ticks = group[0].common_ns, group[0].ticks
+        return group
+
+    def _is_measurable(self, stall: Stall, now_ns: int) -> bool:
+        return self._heartbeat.closed_ns >= stall.ended_ns or now_ns > stall.ended_ns + NS // 4
+
+    def _finish_ripe(self, now_ns: int) -> None:
+        until_ns = max((each.ended_ns for each in self._pending if self._is_ripe(each, now_ns)), default=0)
+        if not until_ns:
+            return
+        until_ns += _TOGETHER_NS  # those that ended with it, only a little later
+        ripe = [stall for stall in self._pending if stall.ended_ns <= until_ns]
+        self._pending = [stall for stall in self._pending if stall.ended_ns > until_ns]
+        for group in _together(ripe):
+            self._judge(group, now_ns)
+            for stall in group:
+                self.incidents.settle(stall, now_ns)
+                self._tell(stall)
+
+    def _is_ripe(self, stall: Stall, now_ns: int) -> bool:
+        if now_ns < stall.ended_ns + _RIPE_NS:
+            return False
+        return stall.ended_ns <= self._timeline.settled_ns or now_ns > stall.ended_ns + _PATIENCE_NS
+
+    def _judge(self, group: Sequence[Stall], now_ns: int) -> None:
+        """One verdict for stalls that began and ended together, but for those whose clients held them up."""
+        own = [each for each in group if held_by_client(each.request, each.started_ns, each.ended_ns or now_ns)]
+        held = set(own)
+        rest = [each for each in group if each not in held] if held else group
+        for members in (own, rest):
+            if members:
+                case, shares = self._worker.case(members, now_ns)
+                cause, evidence = judge(case), case.evidence()
+                for stall in members:
+                    stall.cause, stall.evidence = cause, evidence
+                    stall.shares = shares if cause == PREFILL else ()
+
+    def _tell(self, stall: Stall) -> None:
+        seconds = stall.excess_ns / NS
+        self._sink.stall(stall)
+        blamed: dict[int, float] = {}
+        for share in stall.shares:
+            bucket = self._buckets.bucket(share.request.prompt_tokens)
+            blamed[bucket] = blamed.get(bucket, 0.0) + share.part * seconds
+        for bucket, part in blamed.items():
+            self._sink.blame(stall.model, bucket, part)
+
+
+def _together(stalls: Iterable[Stall]) -> list[list[Stall]]:
+    """Groups whose silence began and ended at the same time."""
+    groups: list[list[Stall]] = []
+    for stall in sorted(stalls, key=lambda each: (each.ended_ns, each.started_ns)):
+        for group in reversed(groups[-8:]):
+            first = group[0]
+            if (
+                abs(first.ended_ns - stall.ended_ns) <= _TOGETHER_NS
+                and abs(first.started_ns - stall.started_ns) <= _TOGETHER_NS
+            ):
+                group.append(stall)
+                break
+        else:
+            groups.append([stall])
+    return groups

@@ -1,0 +1,286 @@
+"""Requests whose first token does not come in the time that their prompt deserves, and why.
+
+What a prompt deserves is its own work by the learned cost, several times over. While nothing is learned a token is
+supposed to be as dear as on a very slow machine, so that somebody's own long prompt is never called a wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from prefillwatch.analysis.cost import StepCost, StepCosts
+from prefillwatch.analysis.delays import PREFILL, UNATTRIBUTED, Evidence, Share, Wait, shares_of
+from prefillwatch.analysis.requests import Request
+from prefillwatch.analysis.settings import WaitRule
+from prefillwatch.analysis.verdicts.case import SLACK
+from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
+from prefillwatch.analysis.verdicts.incidents import IncidentBook
+
+NS: Final = 1_000_000_000
+
+QUEUEING: Final = "queueing"
+WARMUP: Final = "warmup"
+STUCK: Final = "stuck"
+BEFORE_ENGINE: Final = "before_engine"
+CAUSES: Final = (PREFILL, QUEUEING, WARMUP, STUCK, BEFORE_ENGINE, UNATTRIBUTED)
+
+#: A token's cost while nothing is learned: that of a machine that reads 200 tokens a second.
+UNLEARNED_TOKEN_NS: Final = 5_000_000
+#: A prompt this many times as long as that of the one who waits is somebody's long prompt.
+LONG: Final = 4
+MOST: Final = 0.5
+#: So many later requests served first are no accident of scheduling.
+OVERTAKEN: Final = 10
+#: A server is young for so long, and for so many requests.
+YOUNG_NS: Final = 300 * NS
+FIRST_REQUESTS: Final = 8
+#: An engine from which nothing at all came for so long is stuck, unless a prompt explains it.
+SILENT_NS: Final = 5 * NS
+_LOOK_EVERY_NS: Final = NS // 2
+_JUDGE_EVERY_NS: Final = 2 * NS
+_RIPE_NS: Final = NS * 3 // 2
+_MOST_AHEAD: Final = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitCase:
+    """What is known of one wait. Times in seconds, tokens are uncached ones of prompts."""
+
+    waited: float
+    deserved: float
+    overtaken: int = 0  # requests sent later that had their first token before
+    silence: float = 0.0  # since anything came from the engine, or for how long nothing did
+    tokens_ahead: int = 0  # of prompts served meanwhile, or in line before
+    long_tokens_ahead: int = 0  # those of them in prompts far longer than the own one
+    ahead_possible: float = 0.0  # seconds that they can have taken at most
+    young: bool = False  # among the first requests of a server process that has just started
+    pages: int = 0  # pages of metrics from the wait
+    pages_waiting: int = 0  # … that told of waiting requests
+    pages_missing: int = 0  # … that knew of fewer requests than we had given it, and of none waiting
+    missing: int = 0  # requests that the engine does not know of, by the newest of them
+
+    @property
+    def explained(self) -> bool:
+        return self.tokens_ahead > 0 and self.waited - self.deserved <= self.ahead_possible
+
+    @property
+    def behind_long_prompts(self) -> bool:
+        return self.explained and self.long_tokens_ahead >= MOST * self.tokens_ahead
+
+    def evidence(self) -> Evidence:
+        return {
+            "waited_seconds": round(self.waited, 3),
+            "deserved_seconds": round(self.deserved, 3),
+            "overtaken_by": self.overtaken,
+            "engine_silent_seconds": round(self.silence, 3),
+            "prompt_tokens_ahead": self.tokens_ahead,
+            "long_prompt_tokens_ahead": self.long_tokens_ahead,
+            "server_just_started": self.young,
+            "engine_gauges_known": self.pages > 0,
+            "pages_with_waiting_requests": self.pages_waiting,
+            "requests_unknown_to_engine": self.missing,
+        }
+
+
+def judge(case: WaitCase) -> str:
+    """The cause: the first rule that holds."""
+    return next((cause for cause, holds in _RULES if holds(case)), UNATTRIBUTED)
+
+
+_RULES: Final[tuple[tuple[str, Callable[[WaitCase], bool]], ...]] = (
+    (BEFORE_ENGINE, lambda case: case.pages_missing > MOST * case.pages),
+    (STUCK, lambda case: case.overtaken >= OVERTAKEN),
+    (PREFILL, lambda case: case.behind_long_prompts),
+    (WARMUP, lambda case: case.young),
+    (QUEUEING, lambda case: case.explained),
+    (STUCK, lambda case: case.silence * NS >= max(SILENT_NS, MOST * case.waited * NS)),
+    (QUEUEING, lambda case: case.pages_waiting > MOST * case.pages),
+)
+
+
+class WaitWatch:
+    """Finds late first tokens and follows them until they have come or nobody waits any more."""
+
+    def __init__(
+        self,
+        rule: WaitRule,
+        witness: EvidenceLog,
+        incidents: IncidentBook,
+        step_costs: StepCosts,
+        smallest_bucket: int,
+    ) -> None:
+        self._rule = rule
+        self._witness = witness
+        self._incidents = incidents
+        self._step_costs = step_costs
+        self._smallest = smallest_bucket
+        self._late: dict[int, Wait] = {}
+        self._ended: list[Wait] = []
+        self._look_ns = 0
+        self._judge_ns = 0
+
+    def over(self, request: Request, time_ns: int) -> None:
+        """Its first token came, or its client left without one."""
+        wait = self._late.pop(request.rid, None)
+        if wait is not None:
+            wait.ended_ns = time_ns
+            wait.excess_ns = max(0.0, time_ns - wait.started_ns - wait.baseline_ns)
+            self._ended.append(wait)
+            self._incidents.hold(wait, time_ns)
+
+    def drop(self, request: Request) -> None:
+        """Its end was lost: for how long it waited is not known."""
+        wait = self._late.pop(request.rid, None)
+        if wait is not None:
+            self._incidents.drop(wait)
+
+    def advance(self, now_ns: int, cost: StepCost) -> None:
+        """``cost`` of prompts by now."""
+        if now_ns >= self._look_ns:
+            self._look_ns = now_ns + _LOOK_EVERY_NS
+            self._look(now_ns, cost)
+        ripe = [wait for wait in self._ended if now_ns >= wait.ended_ns + _RIPE_NS]
+        if ripe:
+            self._ended = [wait for wait in self._ended if now_ns < wait.ended_ns + _RIPE_NS]
+            self._judge(ripe, now_ns, cost)
+            for wait in ripe:
+                self._incidents.settle(wait, now_ns)
+
+    def _look(self, now_ns: int, cost: StepCost) -> None:
+        new = []
+        for request in self._witness.requests.awaiting.values():
+            if request.rid in self._late or request.doubtful or not request.streaming or not request.received_ns:
+                continue
+            age_ns = now_ns - request.sent_ns
+            if age_ns < self._rule.min_seconds * NS:
+                break  # in order of arrival
+            deserved_ns = self._deserved_ns(request, cost)
+            if age_ns >= self._rule.factor * deserved_ns:
+                wait = Wait(request=request, model=request.model, started_ns=request.sent_ns, baseline_ns=deserved_ns)
+                new.append(wait)
+                self._late[request.rid] = wait
+        for wait in self._late.values():
+            wait.excess_ns = max(0.0, now_ns - wait.started_ns - wait.baseline_ns)
+        due = list(self._late.values()) if now_ns >= self._judge_ns else new
+        if due:
+            self._judge_ns = now_ns + _JUDGE_EVERY_NS if due is not new else self._judge_ns
+            self._judge(due, now_ns, cost)
+            for wait in due:
+                self._incidents.hold(wait, now_ns)
+
+    def _deserved_ns(self, request: Request, cost: StepCost) -> float:
+        if not cost.known:
+            return float(UNLEARNED_TOKEN_NS * request.uncached_tokens)
+        largest = self._step_costs.largest
+        dearer = max(1.0, request.prompt_tokens / largest) if largest else 1.0
+        expected_ns = cost.expect_ns(request.uncached_tokens, request.cached_tokens)
+        return dearer * max(expected_ns, self._step_costs.typical_ns() * request.uncached_tokens)
+
+    def _judge(self, waits: Sequence[Wait], now_ns: int, cost: StepCost) -> None:
+        since_ns = min(wait.started_ns for wait in waits)
+        line = _Line(self._witness, since_ns, now_ns, cost, self._step_costs.typical_ns(), self._smallest)
+        for wait in waits:
+            case, shares = self._case(wait, line, now_ns)
+            wait.cause, wait.evidence = judge(case), case.evidence()
+            wait.shares = shares if wait.cause in (PREFILL, QUEUEING) else ()
+
+    def _case(self, wait: Wait, line: _Line, now_ns: int) -> tuple[WaitCase, tuple[Share, ...]]:
+        end_ns = wait.ended_ns or now_ns
+        ahead = line.ahead_of(wait.request, end_ns)
+        pages = self._witness.pages.between(wait.started_ns + NS, end_ns)
+        missing = [page for page in pages if _unknown_requests(page) > 0]
+        deserved_s = wait.baseline_ns / NS
+        case = WaitCase(
+            waited=(end_ns - wait.started_ns) / NS,
+            deserved=deserved_s,
+            overtaken=line.overtook(wait.request, end_ns),
+            silence=self._silence_ns(wait, now_ns) / NS,
+            tokens_ahead=ahead.tokens,
+            long_tokens_ahead=ahead.long_tokens,
+            ahead_possible=ahead.possible_ns / NS,
+            young=self._is_young(wait),
+            pages=len(pages),
+            pages_waiting=sum(1 for page in pages if page.waiting),
+            pages_missing=len(missing),
+            missing=_unknown_requests(missing[-1]) if missing else 0,
+        )
+        return case, ahead.shares
+
+    def _silence_ns(self, wait: Wait, now_ns: int) -> int:
+        """For how long nothing came from the engine: until now while the wait lasts, else the longest time in it."""
+        if wait.ended_ns:
+            return self._witness.steps.silence(wait.started_ns, wait.ended_ns)[0]
+        served = self._witness.requests.served
+        last_ns = max(self._witness.steps.last_ns, served[-1].first_ns if served else 0, wait.started_ns)
+        return now_ns - last_ns
+
+    def _is_young(self, wait: Wait) -> bool:
+        newest = self._witness.pages.newest
+        started_ns = newest.started_ns if newest is not None else None
+        if started_ns is None or not started_ns <= wait.started_ns <= started_ns + YOUNG_NS:
+            return False
+        served = sum(1 for each in self._witness.requests.served_since(started_ns) if each.first_ns < wait.started_ns)
+        return served < FIRST_REQUESTS
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    tokens: int
+    long_tokens: int
+    possible_ns: float
+    shares: tuple[Share, ...]
+
+
+class _Line:
+    """Everybody who was served since a moment, or still waits, in arrays."""
+
+    def __init__(
+        self, witness: EvidenceLog, since_ns: int, now_ns: int, cost: StepCost, typical_ns: float, smallest: int
+    ) -> None:
+        requests = witness.requests
+        served = [each for each, _ in zip(requests.served_since(since_ns), range(_MOST_AHEAD), strict=False)]
+        waiting = [each for each, _ in zip(requests.awaiting.values(), range(_MOST_AHEAD), strict=False)]
+        self._requests = served + waiting
+        self._cost_known = cost.known
+        self._smallest = smallest
+        self._sent = _column([each.sent_ns for each in self._requests])
+        self._first = _column([each.first_ns or 2 * now_ns for each in self._requests])
+        self._tokens = _column([each.uncached_tokens for each in self._requests])
+        costs = [cost.expect_ns(each.uncached_tokens, each.cached_tokens) for each in self._requests]
+        self._costs = np.maximum(np.array(costs), typical_ns * self._tokens)
+
+    def overtook(self, request: Request, end_ns: int) -> int:
+        """How many were sent after it and had their first token before."""
+        return int(((self._sent > request.sent_ns) & (self._first < end_ns)).sum())
+
+    def ahead_of(self, request: Request, end_ns: int) -> _Ahead:
+        """Prompts that the engine may have worked on instead: served meanwhile, or waiting since before."""
+        served = (self._first > request.sent_ns) & (self._first <= end_ns)
+        before = (self._first > end_ns) & (self._sent < request.sent_ns)
+        others = np.array([each is not request for each in self._requests], np.bool_)
+        ahead = (served | before) & others
+        long = ahead & (self._tokens >= LONG * request.uncached_tokens) & (self._tokens > self._smallest)
+        tokens = int(self._tokens[ahead].sum())
+        possible_ns = SLACK * float(self._costs[ahead].sum())
+        if not self._cost_known:
+            possible_ns = np.inf if tokens > self._smallest else 0.0
+        named = {self._requests[index]: int(self._tokens[index]) for index in np.flatnonzero(long).tolist()}
+        return _Ahead(tokens, int(self._tokens[long].sum()), possible_ns, shares_of(named))
+
+
+def _column(values: list[int]) -> npt.NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def _unknown_requests(page: EnginePage) -> int:
+    """How many requests the engine does not know of although we gave them to the server; 0 where it has some waiting,
+    or does not say."""
+    if page.running is None or page.waiting is None or page.waiting > 0:
+        return 0
+    unknown = page.in_flight - page.running
+    return unknown if unknown >= max(1, MOST * page.awaiting) else 0

@@ -1,0 +1,98 @@
+"""What undisturbed streams look like, whatever disturbs them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from prefillwatch.analysis.tokens.baselines import Baselines, lower_median
+
+
+def note(baselines, slots, gaps, model=0):
+    slots = np.asarray(slots, dtype=np.int64)
+    gaps = np.asarray(gaps, dtype=np.float64)
+    baselines.note_slots(slots, gaps)
+    baselines.note_models(np.full(len(slots), model), gaps)
+
+
+def fresh(slots=1):
+    baselines = Baselines()
+    for slot in range(slots):
+        baselines.open(slot)
+    return baselines
+
+
+def test_nothing_is_known_until_a_few_gaps_are():
+    baselines = fresh()
+    assert baselines.of_slot(0) is None
+    note(baselines, [0, 0], [0.02, 0.02])
+    assert baselines.of_slot(0) is None
+    assert baselines.of_model(0) is None
+    note(baselines, [0], [0.02])
+    assert baselines.of_slot(0) is None
+    assert baselines.of_model(0) == pytest.approx(0.02)
+    note(baselines, [0, 0], [0.02, 0.02])
+    assert baselines.of_slot(0) == pytest.approx(0.02)
+
+
+def test_a_slow_start_does_not_stick():
+    """The first gap after boot compiles for ten seconds."""
+    baselines = fresh()
+    note(baselines, [0] * 5, [10.0, 0.021, 0.022, 0.020, 0.021])
+    assert baselines.of_slot(0) == pytest.approx(0.021)
+    assert baselines.of_model(0) == pytest.approx(0.021)
+
+
+def test_nearly_half_of_the_gaps_may_be_slow():
+    baselines = fresh()
+    for _ in range(16):
+        note(baselines, [0, 0], [0.021, 5.0])
+    assert baselines.of_slot(0) == pytest.approx(0.021)
+
+
+def test_the_last_32_gaps_decide():
+    baselines = fresh()
+    note(baselines, [0] * 100, [0.02] * 100)
+    note(baselines, [0] * 15, [0.036] * 15)
+    assert baselines.of_slot(0) == pytest.approx(0.02)
+    note(baselines, [0] * 2, [0.036] * 2)
+    assert baselines.of_slot(0) == pytest.approx(0.036), "a slower clock is the new normal"
+
+
+def test_it_is_the_exact_lower_median_of_what_it_holds():
+    rng = np.random.default_rng(3)
+    baselines = fresh(3)
+    told = {slot: [] for slot in range(3)}
+    for _ in range(40):
+        slots = rng.integers(0, 3, rng.integers(1, 50))
+        gaps = rng.lognormal(-4, 1, len(slots))
+        note(baselines, slots, gaps)
+        for slot, gap in zip(slots, gaps, strict=True):
+            told[slot].append(gap)
+        for slot, history in told.items():
+            if len(history) >= 5:
+                window = np.sort(history[-32:])
+                assert baselines.of_slot(slot) == pytest.approx(window[(len(window) - 1) // 2], rel=1e-6)
+
+
+def test_one_crowded_batch_does_not_turn_the_model():
+    """A thousand streams that come once, slow, weigh no more than sixteen gaps."""
+    baselines = fresh(1000)
+    for _ in range(40):
+        note(baselines, [0], [0.021])
+    note(baselines, range(1000), np.full(1000, 0.5))
+    assert baselines.of_model(0) == pytest.approx(0.021)
+
+
+def test_models_are_kept_apart():
+    baselines = fresh()
+    models = np.array([0, 1, 0, 1] * 3)
+    baselines.note_models(models, np.where(models == 0, 0.01, 0.05))
+    assert baselines.of_model(0) == pytest.approx(0.01)
+    assert baselines.of_model(1) == pytest.approx(0.05)
+    assert baselines.of_model(2) is None
+
+
+@pytest.mark.parametrize(("values", "median"), [([3], 3), ([1, 2], 1), ([3, 1, 2], 2), ([4, 3, 2, 1], 2)])
+def test_lower_median(values, median):
+    assert lower_median(np.array(values, dtype=np.float32)) == median

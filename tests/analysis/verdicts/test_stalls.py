@@ -1,0 +1,131 @@
+"""Which gaps are stalls, while they last and when they end."""
+
+from __future__ import annotations
+
+import pytest
+
+from prefillwatch.analysis.delays import Stall
+from prefillwatch.analysis.requests.request import Request
+from prefillwatch.analysis.settings import StallRule
+from prefillwatch.analysis.tokens.gaps import GapBook
+from prefillwatch.analysis.tokens.pending import Gaps
+from prefillwatch.analysis.verdicts.stalls import Return, StallWatch
+
+MS = 1_000_000
+
+
+class Watched:
+    """One stream at 20 ms per token, and a watch on it."""
+
+    def __init__(self, rule: StallRule | None = None, *, baseline: bool = True) -> None:
+        self.book = GapBook()
+        self.watch = StallWatch(rule or StallRule(), self.book)
+        self.slot = self.book.open(0)
+        self.watch.begin(self.slot, Request(rid=1, endpoint="completions", received_ns=1, model=0))
+        self.read(1000)
+        if baseline:
+            self.book.note_clear([self.slot] * 8, [0.020] * 8)
+
+    def read(self, *at_ms: float, events: int = 1) -> list[Stall]:
+        times = [round(at * MS) for at in at_ms]
+        batch = self.book.tokens([self.slot] * len(times), times, [events] * len(times))
+        gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events)
+        found, self.wrong = self.watch.ended(gaps, 0)
+        return found
+
+    def lasting(self, at_ms: float) -> list[Stall]:
+        return self.watch.lasting(round(at_ms * MS), 0)
+
+
+@pytest.mark.parametrize(
+    ("gap_ms", "is_stall"), [(20, False), (79, False), (99, False), (101, True), (999, True), (1001, True)]
+)
+def test_long_in_itself_and_against_the_baseline(gap_ms: int, is_stall: bool) -> None:
+    assert bool(Watched().read(1000 + gap_ms)) is is_stall
+
+
+def test_four_times_the_baseline_is_needed_below_a_second() -> None:
+    watched = Watched(baseline=False)
+    watched.book.note_clear([watched.slot] * 8, [0.1] * 8)
+    assert watched.read(1390) == []
+    assert len(watched.read(1390 + 410)) == 1
+
+
+def test_without_a_baseline_only_a_second_counts() -> None:
+    watched = Watched(baseline=False)
+    assert watched.read(1900) == []
+    (stall,) = watched.read(1900 + 1000)
+    assert stall.excess_ns == 1000 * MS
+
+
+def test_excess_is_what_goes_beyond_the_tokens_it_brought() -> None:
+    (stall,) = Watched().read(1500)
+    assert stall.excess_ns == pytest.approx(480 * MS, rel=0.001)
+    (stall,) = Watched().read(2600, events=30)
+    assert stall.excess_ns == pytest.approx(1000 * MS, rel=0.001)
+
+
+def test_sixteen_tokens_after_as_many_token_times_are_no_stall() -> None:
+    assert Watched().read(1330, events=16) == []
+    watched = Watched()
+    watched.watch.returned(watched.slot, 1330 * MS, Return(16.0))
+    assert watched.read(1330) == []
+
+
+def test_a_silence_that_tokens_on_their_way_belie_was_no_stall() -> None:
+    watched = Watched()
+    watched.read(1020)
+    (stall,) = watched.lasting(1150)
+    assert watched.read(1040, 1060, 1080) == []
+    assert watched.wrong == [stall]
+    assert watched.lasting(1150) == []
+
+
+def test_a_silence_shows_while_it_lasts_and_is_the_same_stall_at_its_end() -> None:
+    watched = Watched()
+    assert watched.lasting(1090) == []
+    (seen,) = watched.lasting(1200)
+    assert seen.excess_ns == pytest.approx(180 * MS, rel=0.001)
+    assert watched.lasting(5000) == [seen]
+    (ended,) = watched.read(6000)
+    assert ended is seen
+    assert (seen.started_ns, seen.ended_ns) == (1000 * MS, 6000 * MS)
+    assert watched.lasting(6050) == []
+
+
+def test_an_open_one_that_ends_with_many_tokens_was_none() -> None:
+    watched = Watched()
+    (seen,) = watched.lasting(1200)
+    assert watched.read(1330, events=16) == []
+    assert watched.wrong == [seen]
+
+
+def test_reads_right_after_it_are_kept_whether_in_the_same_batch_or_later() -> None:
+    watched = Watched()
+    (stall,) = watched.read(2000, 2001, 2002)
+    watched.read(2003, 2004)
+    watched.lasting(2400)
+    watched.read(2420)
+    assert [read.time_ns // MS for read in stall.after] == [2001, 2002, 2003, 2004]
+
+
+def test_bursts_of_like_size_are_remembered() -> None:
+    watched = Watched()
+    watched.read(3000, events=60)
+    (stall,) = watched.read(5000, events=55)
+    assert (stall.events, stall.burst_before) == (55, 60)
+
+
+def test_a_stream_that_left_has_no_open_stall() -> None:
+    watched = Watched()
+    (seen,) = watched.lasting(1200)
+    assert watched.watch.leave(watched.slot) is seen
+    watched.book.close(watched.slot)
+    assert watched.lasting(1300) == []
+
+
+def test_the_rule_can_be_set() -> None:
+    rule = StallRule(min_seconds=0.05, factor=2.0, always_seconds=0.5)
+    assert Watched(rule).read(1045) == []
+    assert len(Watched(rule).read(1055)) == 1
+    assert len(Watched(rule, baseline=False).read(1510)) == 1

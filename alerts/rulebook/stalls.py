@@ -17,6 +17,8 @@ from alerts.rulebook.rule import (
 )
 from alerts.rulebook.source import Source
 
+from prefillwatch.contract.causes import CAUSES, FRONTEND, PREFILL
+
 
 def dominated_by(n: Names, cause: str) -> str:
     """Stalls take a noticeable share of decoding time, most of it by one cause, and enough is decoded to say so."""
@@ -112,7 +114,7 @@ def _prefill_interference(n: Names) -> Alert:
     return Alert(
         name=name,
         severity="warning",
-        expr=dominated_by(n, "prefill"),
+        expr=dominated_by(n, PREFILL),
         hold=s.hold(name),
         keep=s.keep(name),
         summary="Long prompts freeze other users' answers.",
@@ -124,49 +126,22 @@ def _prefill_interference(n: Names) -> Alert:
     )
 
 
-_OTHER_CAUSES = {
-    "Preemption": (
-        "preemption",
-        "Answers stall because the KV cache is full, not because of prefill.",
-        (
-            "preemption: the KV cache ran out and requests were thrown out of the batch. Chunking prompts finer does "
-            "not help; more KV cache or fewer sequences at once does."
-        ),
-    ),
-    "Frontend": (
-        "frontend",
-        "Answers stall in the API server, not because of prefill.",
-        (
-            "the API server process: tokens had been made in time and were handed on late and bunched. Step budgets do "
-            "not help; more API server processes, or work taken off them, does."
-        ),
-    ),
-    "EnginePause": (
-        "engine_pause",
-        "The engine stops for reasons other than prefill.",
-        (
-            "pauses of the whole engine that no prompt in flight explains. Step budgets do not help; look at the "
-            "engine's host: garbage collection, compilation, expert rebalancing, a hung rank."
-        ),
-    ),
-}
-
-
 def _not_prefill(n: Names) -> list[Alert]:
     s = n.source
     return [
         Alert(
-            name=(name := f"NotPrefill{suffix}"),
+            name=cause.runbook,
             severity="warning",
-            expr=held_back_by(n, cause) if cause == "frontend" else dominated_by(n, cause),
-            hold=s.hold(name),
-            keep=s.keep(name),
-            summary=summary,
+            expr=held_back_by(n, cause.name) if cause.name == FRONTEND else dominated_by(n, cause.name),
+            hold=s.hold(cause.runbook),
+            keep=s.keep(cause.runbook),
+            summary=cause.alert.summary,
             description=(
                 f"Over {n.window}, readers of {label('model')} on {label(s.replica_label)} stood still for "
                 f"{VALUE_AS_SHARE} of their decoding time (limit {share(s.threshold('stall_share'))}) because of "
-                f"{explanation}"
+                f"{cause.alert.explanation}"
             ),
         )
-        for suffix, (cause, summary, explanation) in _OTHER_CAUSES.items()
+        for cause in CAUSES
+        if cause.alert
     ]

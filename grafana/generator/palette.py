@@ -5,32 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import repeat
 
+from prefillwatch.contract import causes
 from prefillwatch.export.bounds import STEP_BUCKETS
 from prefillwatch.export.table import CONCURRENT_PROMPT
 
-PREFILL = "#FF9830"
+PREFILL = causes.BY_NAME[causes.PREFILL].colour
 CLEAR = "#5794F2"
 ALL = "#9FA7B3"
-QUEUE = "#B877D9"
+QUEUE = causes.BY_NAME[causes.QUEUEING].colour
 GOOD = "#73BF69"
 WARN = "#F2CC0C"
 BAD = "#F2495C"
 
 POPULATIONS = {"prefill": PREFILL, "clear": CLEAR, "all": ALL}
 
-CAUSES = {
-    "prefill": PREFILL,
-    "preemption": "#8F3BB8",
-    "frontend": "#F2CC0C",
-    "buffering": "#37872D",
-    "client": "#8AB8FF",
-    "engine_pause": "#C4162A",
-    "queueing": QUEUE,
-    "warmup": "#FFCB7D",
-    "stuck": BAD,
-    "before_engine": "#37872D",
-    "unattributed": ALL,
-}
+CAUSES = {cause.name: cause.colour for cause in causes.CAUSES}
 
 # The longer the prompt, the hotter; no prompt at all has the colour of clear gaps.
 _HEAT = ("#FFF899", "#F2CC0C", "#FF9830", "#FA6400", "#E02F44", "#A352CC")

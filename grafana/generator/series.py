@@ -6,12 +6,14 @@ from grafana.generator import limits
 from grafana.generator.palette import BAD, CAUSES, POPULATIONS, PROMPT_SIZES, STEP_SIZES
 from grafana.generator.panels import styles
 
+from prefillwatch.contract import causes
+
 NO_GAPS = "No tokens streamed"
 NO_STALLS = "No stalls"
 NO_REQUESTS = "No requests"
 
 OF_POPULATIONS = styles(POPULATIONS, {"prefill": "during a prefill", "clear": "clear of any", "all": "all gaps"})
-OF_CAUSES = styles(CAUSES, {"engine_pause": "engine pause", "before_engine": "before the engine"})
+OF_CAUSES = styles(CAUSES, {cause.name: cause.legend for cause in causes.CAUSES})
 OF_SIZES = styles(PROMPT_SIZES, {"none": "no prompt"})
 OF_STEPS = styles(STEP_SIZES, {"none": "decode only"})
 

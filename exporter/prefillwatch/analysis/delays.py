@@ -11,12 +11,10 @@ from typing import Final, NamedTuple
 
 from prefillwatch.analysis.cost import StepCost
 from prefillwatch.analysis.requests import Request
+from prefillwatch.contract.causes import UNATTRIBUTED
 
 FREEZE: Final = "freeze"
 WAIT: Final = "wait"
-
-PREFILL: Final = "prefill"
-UNATTRIBUTED: Final = "unattributed"
 
 #: Delays of one cause less than this apart are one incident.
 CHAIN_NS: Final = 1_000_000_000

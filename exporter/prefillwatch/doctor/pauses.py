@@ -3,57 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+from prefillwatch.contract.causes import BY_NAME, CAUSES, PREFILL
 from prefillwatch.doctor import thresholds as limits
 from prefillwatch.doctor import wording
 from prefillwatch.doctor.figures import CLEAR, Culprit, Figures, Incident, Stalls, size_order
 from prefillwatch.doctor.finding import Finding, Number, Seen, Sort
 from prefillwatch.doctor.histogram import Histogram, together
-from prefillwatch.doctor.remedies import PREFILL_REMEDY, budget_advice
+from prefillwatch.doctor.remedies import budget_advice
 
+_PREFILL: Final = BY_NAME[PREFILL]
 SYMPTOM: Final = "streams_pause"
-TITLE: Final = "Streams pause when a long prompt arrives"
 #: Steps of which our plugin was not told what they carried.
 UNTOLD: Final = "unknown"
-
-
-class Cause(NamedTuple):
-    title: str
-    remedy: str
-    runbook: str
-    sort: Sort = Sort.SYMPTOM
-
-
-CAUSES: Final[Mapping[str, Cause]] = {
-    "preemption": Cause(
-        "Streams pause because they are thrown out of the batch",
-        "make room in the KV cache: --max-num-seqs lower, --gpu-memory-utilization higher, or --kv-cache-dtype fp8; "
-        "leave --max-num-batched-tokens alone",
-        "NotPrefillPreemption",
-    ),
-    "frontend": Cause(
-        "Streams pause because the API server is busy",
-        "--api-server-count N, more CPU for it, or tokenise elsewhere; --max-num-batched-tokens changes nothing here",
-        "NotPrefillFrontend",
-    ),
-    "engine_pause": Cause(
-        "The whole engine pauses, and no prompt explains it",
-        "look at its log and host at those times: compilation, rebalancing of experts, garbage collection, memory",
-        "NotPrefillEnginePause",
-    ),
-    "buffering": Cause(
-        "Something before prefillwatch hands tokens out in bursts",
-        "put prefillwatch next to the engine; no buffering or compression of streams in between; --stream-interval 1",
-        "MeasurementUnreliable",
-    ),
-    "unattributed": Cause(
-        "Streams pause, and what for is not known",
-        "/api/incidents has the evidence; with the plugin inside vLLM there is more of it",
-        "StreamFreeze",
-    ),
-    "client": Cause("Clients do not read what is there for them", "nothing to do on the server", "", Sort.NOTE),
-}
 
 
 def prompt_pauses(figures: Figures) -> Finding:
@@ -66,7 +29,7 @@ def prompt_pauses(figures: Figures) -> Finding:
         return _guessed(figures)
     return Finding(
         SYMPTOM,
-        TITLE,
+        _PREFILL.title,
         Seen.UNKNOWN,
         "This server tells nothing of the time between tokens.",
         unknown="anything of single tokens",
@@ -75,18 +38,18 @@ def prompt_pauses(figures: Figures) -> Finding:
 
 def other_pauses(figures: Figures) -> Iterator[Finding]:
     """Pauses that are not prefill; only those that were seen. Nothing but a sidecar tells causes."""
-    for cause, known in CAUSES.items():
-        stalls = figures.stalled(cause)
-        if stalls.count:
+    for cause in CAUSES:
+        stalls = figures.stalled(cause.name)
+        if cause is not _PREFILL and stalls.count:
             yield Finding(
-                f"pauses_{cause}",
-                known.title,
+                f"pauses_{cause.name}",
+                cause.title,
                 Seen.YES,
-                f"{_lost(stalls, figures)}{_worst(_incidents(figures, cause))}.",
+                f"{_lost(stalls, figures)}{_worst(_incidents(figures, cause.name))}.",
                 _stall_numbers(stalls, figures),
-                known.remedy,
-                known.runbook,
-                sort=known.sort,
+                cause.remedy,
+                "" if cause.harmless else cause.runbook,
+                sort=Sort.NOTE if cause.harmless else Sort.SYMPTOM,
                 weight=stalls.seconds,
             )
 
@@ -113,23 +76,23 @@ def slow_for_all(figures: Figures) -> Iterator[Finding]:
 
 
 def _told(figures: Figures) -> Finding:
-    stalls = figures.stalled("prefill")
+    stalls = figures.stalled(PREFILL)
     numbers = {**_stall_numbers(stalls, figures), **_dose(figures)}
     if not stalls.count:
         seen, words = _none_told(figures)
-        return Finding(SYMPTOM, TITLE, seen, words, numbers)
-    incidents = _incidents(figures, "prefill")
+        return Finding(SYMPTOM, _PREFILL.title, seen, words, numbers)
+    incidents = _incidents(figures, PREFILL)
     culprits = _culprits(incidents)
     numbers |= _culprit_numbers(incidents, culprits)
     words = f"{_lost(stalls, figures)}{_worst(incidents)}. {_blame(culprits)}{_curve(figures)}{_hidden(figures)}"
     return Finding(
         SYMPTOM,
-        TITLE,
+        _PREFILL.title,
         Seen.YES,
         words.strip(),
         numbers,
-        budget_advice(figures) or PREFILL_REMEDY,
-        "PrefillInterference",
+        budget_advice(figures) or _PREFILL.remedy,
+        _PREFILL.runbook,
         weight=stalls.seconds,
         aside=f"The largest was request {culprits[0].request_id}." if culprits and culprits[0].request_id else "",
     )
@@ -257,23 +220,23 @@ def _by_step(figures: Figures) -> Finding:
     if long is None or long.count < limits.FEWEST_BESIDE or clear is None:
         gaps = wording.many(long.count if long else 0, "gap")
         words = f"Hardly any engine step carried a prompt while others read ({gaps}), so it could not show."
-        return Finding(SYMPTOM, TITLE, Seen.UNKNOWN, words, numbers)
+        return Finding(SYMPTOM, _PREFILL.title, Seen.UNKNOWN, words, numbers)
     if long.beyond(_stall_from(clear))[0]:
         return _too_coarse(long, _stall_from(clear), numbers)
     stalls, bound = long.above(_stall_from(clear))
     numbers |= {"pauses": stalls, "pauses_from_seconds": bound}
     if not stalls:
         words = f"No gap in {wording.many(long.count, 'gap')} with prompts in their step was above {bound:g} s."
-        return Finding(SYMPTOM, TITLE, Seen.NO, words, numbers)
+        return Finding(SYMPTOM, _PREFILL.title, Seen.NO, words, numbers)
     return Finding(
         SYMPTOM,
-        TITLE,
+        _PREFILL.title,
         Seen.YES,
         f"{stalls:,} of {wording.many(long.count, 'gap')} with prompts in their engine step were above "
         f"{wording.duration(bound)}. {_curve(figures, 'prompt tokens in the step')}",
         numbers,
-        PREFILL_REMEDY,
-        "PrefillInterference",
+        _PREFILL.remedy,
+        _PREFILL.runbook,
         "which requests they were",
         weight=stalls * bound,
     )
@@ -300,7 +263,7 @@ def _guessed(figures: Figures) -> Finding:
     numbers["engine_steps_with_prompts"] = long_steps
     if not pauses:
         seen, words = _none_guessed(figures, bound, long_steps)
-        return Finding(SYMPTOM, TITLE, seen, words, numbers, unknown=_not_known(seen, long_steps))
+        return Finding(SYMPTOM, _PREFILL.title, seen, words, numbers, unknown=_not_known(seen, long_steps))
     p50, longest = gaps.quantile(0.5), gaps.longest()
     assert p50 is not None
     assert longest is not None
@@ -309,8 +272,8 @@ def _guessed(figures: Figures) -> Finding:
         f"{wording.between(longest)}; the median is {wording.roughly(p50)}.{_hidden(figures)}"
     )
     words = f"{words} {_evidence(figures, long_steps)}".strip()
-    runbook = "PrefillInterference" if long_steps != 0 else "StreamFreeze"
-    remedy = PREFILL_REMEDY if long_steps != 0 else ""
+    runbook = _PREFILL.runbook if long_steps != 0 else "StreamFreeze"
+    remedy = _PREFILL.remedy if long_steps != 0 else ""
     title = "Streams pause"
     return Finding(
         SYMPTOM,
@@ -333,7 +296,7 @@ def _too_coarse(gaps: Histogram, least: float, numbers: Mapping[str, Number]) ->
     words = f"{beyond:,} of {wording.many(gaps.count, 'gap')} were longer than {where}"
     numbers = {**numbers, "pauses": None, "gaps_beyond": beyond, "mean_beyond_seconds": mean}
     if mean < least:
-        return Finding(SYMPTOM, TITLE, Seen.UNKNOWN, f"{words}; how long is not told.", numbers)
+        return Finding(SYMPTOM, _PREFILL.title, Seen.UNKNOWN, f"{words}; how long is not told.", numbers)
     words = f"{words}, and took {wording.duration(mean)} on average, or more."
     unknown = "how many of them were pauses, and what made them"
     return Finding(

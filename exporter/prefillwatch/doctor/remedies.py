@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from prefillwatch.doctor.figures import Figures
-
-PREFILL_REMEDY: Final = (
-    "chunked prefill on (--enable-chunked-prefill), --max-num-batched-tokens or --long-prefill-token-threshold lower, "
-    "or long prompts on a replica of their own"
-)
 
 
 def budget_advice(figures: Figures) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from prefillwatch.analysis.requests import OUTCOMES, PromptBuckets
 from prefillwatch.analysis.settings import DEFAULT_PROMPT_EDGES, DEFAULT_WINDOWS_S
 from prefillwatch.analysis.tokens import LEVEL_LABELS
+from prefillwatch.contract.causes import BY_NAME, FREEZE_CAUSES, WAIT_CAUSES
 from prefillwatch.export.bounds import GAP_BOUNDS, STEP_BOUNDS, STEP_BUCKETS
 from prefillwatch.export.spec import Kind, Label, Spec, window_name
 from prefillwatch.relay.lag import BOUNDS
@@ -23,10 +24,8 @@ WINDOW = Label("window", tuple(map(window_name, DEFAULT_WINDOWS_S)))
 POPULATION = Label("population", ("all", "prefill", "clear"))
 STEP = Label("step_prefill_tokens", STEP_BUCKETS)
 CONCURRENCY = Label("concurrency", LEVEL_LABELS)
-STALL_CAUSE = Label(
-    "cause", ("prefill", "preemption", "frontend", "buffering", "client", "engine_pause", "unattributed")
-)
-WAIT_CAUSE = Label("cause", ("prefill", "queueing", "warmup", "stuck", "before_engine", "unattributed"))
+STALL_CAUSE = Label("cause", FREEZE_CAUSES)
+WAIT_CAUSE = Label("cause", WAIT_CAUSES)
 ENDPOINT = Label("endpoint", tuple(sorted(ENDPOINTS)))
 OUTCOME = Label("outcome", OUTCOMES)
 ENGINE = Label("engine")
@@ -47,6 +46,11 @@ PER_TOKEN_BOUNDS = (
 PROMPT_TOKEN_BOUNDS = tuple(float(1 << power) for power in range(4, 21))
 TOKENS_PER_EVENT_BOUNDS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 LAG_BOUNDS = BOUNDS
+
+
+def _in_words(causes: tuple[str, ...]) -> str:
+    """The causes with what they mean, for the help of the metrics that count by them."""
+    return ", ".join(f"{name} ({BY_NAME[name].words})" for name in causes)
 
 
 def _counter(name: str, labels: tuple[Label, ...], text: str) -> Spec:
@@ -260,7 +264,11 @@ REQUESTS_WITHIN_SLO = _counter(
 
 # --- Stalls and what caused them ----------------------------------------------------------------------------------
 
-STALLS = _counter("stalls_total", (MODEL, STALL_CAUSE), "Gaps that count as a stall, by cause.")
+STALLS = _counter(
+    "stalls_total",
+    (MODEL, STALL_CAUSE),
+    f"Gaps that count as a stall, by cause: {_in_words(FREEZE_CAUSES)}.",
+)
 STALL_SECONDS = _counter(
     "stall_seconds_total",
     (MODEL, STALL_CAUSE),
@@ -276,7 +284,10 @@ FREEZE_SECONDS = _counter(
     "freeze_seconds_total", (MODEL, STALL_CAUSE), "Wall time of incidents in which streams stalled together, by cause."
 )
 WAITS = _counter(
-    "waits_total", (MODEL, WAIT_CAUSE), "Incidents in which first tokens took longer than prompts deserve, by cause."
+    "waits_total",
+    (MODEL, WAIT_CAUSE),
+    f"Incidents in which first tokens took longer than the size of their prompts explains, by cause: "
+    f"{_in_words(WAIT_CAUSES)}.",
 )
 INTERFERENCE = _gauge(
     "interference_ratio",

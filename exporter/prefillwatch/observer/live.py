@@ -4,8 +4,8 @@ A viewer begins with one ``hello``, everything as of the last frame. ``frame`` e
 only with what is new; once a second ``figures``, and ``incidents`` whenever they changed. The bytes are the same for
 all viewers. Times are whole milliseconds since ``unix`` of the hello. While nobody watches, nothing of this exists.
 
-    hello      instance, version, recording, rate, t, unix, rule, target, most_lanes, now, lanes, prefills, in_service,
-               stalls, figures, incidents
+    hello      instance, version, recording, rate, t, unix, rule, target, most_lanes, causes, now, lanes, prefills,
+               in_service, stalls, figures, incidents
     frame      t, now, ticks, in_service, and what is not empty of: lanes, gone, bursts, prefills, prefills_over, sizes,
                stalls
     lanes      [lane, request id, choice, model, prompt tokens, first token, last token]
@@ -16,6 +16,7 @@ all viewers. Times are whole milliseconds since ``unix`` of the hello. While nob
     sizes      [number of a prefill that is over, prompt tokens]
     stalls     [number, lane, since, until (0: lasts, -1: was none after all), cause]
     ended      nothing: the recording that is played is over, and time stands
+    causes     in words, by name
     now        [decoding streams, requests in prefill, frozen streams, longest silence, clear step]
 """
 
@@ -33,6 +34,7 @@ from prefillwatch.analysis.delays import FREEZE, Stall
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.model_books import NS
 from prefillwatch.analysis.requests import ModelNames
+from prefillwatch.contract.causes import CAUSES
 from prefillwatch.observer.lanes import MOST_LANES, Lane, Lanes
 from prefillwatch.observer.live_prefills import Prefills
 
@@ -107,6 +109,7 @@ class LiveFeed:
             "rule": [rule.min_seconds, rule.factor, rule.always_seconds],
             "target": self._ledger.settings.slo.itl_seconds,
             "most_lanes": MOST_LANES,
+            "causes": {cause.name: cause.words for cause in CAUSES},
             "figures": view.figures,
             "incidents": view.incidents,
             **view.whole(),

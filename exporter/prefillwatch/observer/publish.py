@@ -7,9 +7,10 @@ from bisect import bisect_left
 import numpy as np
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray
-from prefillwatch.analysis.delays import FREEZE, PREFILL, Incident, Stall
+from prefillwatch.analysis.delays import FREEZE, Incident, Stall
 from prefillwatch.analysis.model_books import NS
 from prefillwatch.analysis.requests import ModelNames, PromptBuckets
+from prefillwatch.contract.causes import PREFILL
 from prefillwatch.export import table
 from prefillwatch.export.bounds import STEP_BUCKETS, STEP_EDGES
 from prefillwatch.export.registry import Registry

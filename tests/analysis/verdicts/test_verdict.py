@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from prefillwatch.analysis.verdicts.verdict import CAUSES, Case, judge
+from prefillwatch.analysis.verdicts.verdict import Case, judge
+from prefillwatch.contract.causes import FREEZE_CAUSES
 
 
 def case(**facts: Any) -> Case:
@@ -110,7 +111,7 @@ def test_every_cause_can_be_reached_and_no_other() -> None:
         case(recomputed_tokens=10),
         case(answered_meanwhile=True),
     ]
-    assert {judge(each) for each in cases} == set(CAUSES)
+    assert {judge(each) for each in cases} == set(FREEZE_CAUSES)
 
 
 def test_evidence_is_plain_json() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from prefillwatch.analysis.verdicts.waits import CAUSES, WaitCase, judge
+from prefillwatch.analysis.verdicts.waits import WaitCase, judge
+from prefillwatch.contract.causes import WAIT_CAUSES
 
 
 def case(**facts: Any) -> WaitCase:
@@ -46,7 +47,7 @@ BEHIND_EQUALS = {"tokens_ahead": 100_000, "long_tokens_ahead": 10_000, "ahead_po
 )
 def test_rules(facts: dict[str, Any], cause: str) -> None:
     assert judge(case(**facts)) == cause
-    assert cause in CAUSES
+    assert cause in WAIT_CAUSES
 
 
 def test_evidence_is_plain_json() -> None:

@@ -14,19 +14,10 @@ from tests.real.truth.live import Scenario, said_path
 from tests.real.truth.said import Incident, Said, read_said
 from tests.real.truth.true_causes import Truth, read_truth
 
-ROWS = (
-    "prefill",
-    "preemption",
-    "frontend",
-    "buffering",
-    "client",
-    "engine_pause",
-    "unexplained",
-    "nothing",
-    "delivery",
-    "starved",
-)
-COLUMNS = ("prefill", "preemption", "frontend", "buffering", "client", "engine_pause", "unattributed", UNSEEN)
+from prefillwatch.contract.causes import FREEZE_CAUSES, UNATTRIBUTED
+
+ROWS = (*(name for name in FREEZE_CAUSES if name != UNATTRIBUTED), "unexplained", "nothing", "delivery", "starved")
+COLUMNS = (*FREEZE_CAUSES, UNSEEN)
 
 
 MOST_SHOWN = 8

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from prefillwatch.analysis.cost import StepCosts
-from prefillwatch.analysis.delays import PREFILL, Stall
+from prefillwatch.analysis.delays import Stall
 from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.requests import LOST, PromptBuckets, Request
 from prefillwatch.analysis.settings import WaitRule
@@ -24,6 +24,7 @@ from prefillwatch.analysis.verdicts.incidents import IncidentBook
 from prefillwatch.analysis.verdicts.stalls import StallWatch, held_by_client
 from prefillwatch.analysis.verdicts.verdict import MOST, judge
 from prefillwatch.analysis.verdicts.waits import WaitWatch
+from prefillwatch.contract.causes import PREFILL
 
 NS: Final = 1_000_000_000
 #: Everything that speaks about a stall has come by then: tokens held back, our own lag, a page of metrics.

@@ -16,14 +16,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from prefillwatch.analysis.delays import PREFILL, UNATTRIBUTED, Evidence
-
-PREEMPTION: Final = "preemption"
-FRONTEND: Final = "frontend"
-BUFFERING: Final = "buffering"
-CLIENT: Final = "client"
-ENGINE_PAUSE: Final = "engine_pause"
-CAUSES: Final = (PREFILL, PREEMPTION, FRONTEND, BUFFERING, CLIENT, ENGINE_PAUSE, UNATTRIBUTED)
+from prefillwatch.analysis.delays import Evidence
+from prefillwatch.contract.causes import (
+    BUFFERING,
+    CLIENT,
+    ENGINE_PAUSE,
+    FRONTEND,
+    PREEMPTION,
+    PREFILL,
+    UNATTRIBUTED,
+)
 
 #: Tokens in one bunch that no single step can have made.
 ENOUGH_BUNCHED: Final = 32.0

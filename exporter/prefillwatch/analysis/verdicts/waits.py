@@ -14,20 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from prefillwatch.analysis.cost import StepCost, StepCosts
-from prefillwatch.analysis.delays import PREFILL, UNATTRIBUTED, Evidence, Share, Wait, shares_of
+from prefillwatch.analysis.delays import Evidence, Share, Wait, shares_of
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import WaitRule
 from prefillwatch.analysis.verdicts.case import SLACK
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
 from prefillwatch.analysis.verdicts.incidents import IncidentBook
+from prefillwatch.contract.causes import BEFORE_ENGINE, PREFILL, QUEUEING, STUCK, UNATTRIBUTED, WARMUP
 
 NS: Final = 1_000_000_000
-
-QUEUEING: Final = "queueing"
-WARMUP: Final = "warmup"
-STUCK: Final = "stuck"
-BEFORE_ENGINE: Final = "before_engine"
-CAUSES: Final = (PREFILL, QUEUEING, WARMUP, STUCK, BEFORE_ENGINE, UNATTRIBUTED)
 
 #: A token's cost while nothing is learned: that of a machine that reads 200 tokens a second.
 UNLEARNED_TOKEN_NS: Final = 5_000_000

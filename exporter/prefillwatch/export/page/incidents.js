@@ -1,8 +1,8 @@
 // The list of incidents, the newest first, and those that are spoken.
 
-import { HISTORY_MS, known } from './known.js';
+import { HISTORY_MS, causeWords, known } from './known.js';
 import { setPaused, span } from './view.js';
-import { $, CAUSES, clock, count, duration, make, percent, plural, say, sentence } from './words.js';
+import { $, clock, count, duration, make, percent, plural, say, sentence } from './words.js';
 
 const MOST_KEPT = 60;
 const MOST_CULPRITS = 3;
@@ -61,7 +61,7 @@ function fillIncident(item, incident) {
   line.append(time);
   item.replaceChildren(line, make('p', victimWords(incident)));
   if (incident.culprit_count) item.append(culprits(incident));
-  else if (incident.cause !== 'prefill') item.append(make('p', sentence(CAUSES[incident.cause] ?? ''), 'who'));
+  else if (incident.cause !== 'prefill') item.append(make('p', sentence(causeWords(incident.cause)), 'who'));
   const wasSeen = (incident.started_at + incident.duration_seconds) * 1000 > known.since;
   if (!incident.ongoing && wasSeen) item.append(showButton(incident));
 }
@@ -119,6 +119,6 @@ function announce() {
   const worst = announcements.reduce((a, b) => (b.stall_seconds > a.stall_seconds ? b : a));
   const more = announcements.length > 1 ? ` And ${announcements.length - 1} more.` : '';
   const kind = worst.kind === 'freeze' ? 'Freeze' : 'Wait';
-  say($('announcer'), `${kind}, ${CAUSES[worst.cause] ?? worst.cause}: ${victimWords(worst)}${more}`);
+  say($('announcer'), `${kind}, ${causeWords(worst.cause)}: ${victimWords(worst)}${more}`);
   announcements = [];
 }

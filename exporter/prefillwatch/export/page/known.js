@@ -23,7 +23,10 @@ export const known = {
   history: [], // the same of each frame
   figures: null,
   incidents: new Map(),
+  causes: {}, // in words, by name
 };
+
+export const causeWords = (name) => known.causes[name] ?? name;
 
 export function hear(hello) {
   const again = hello.instance === known.instance;
@@ -41,6 +44,7 @@ export function hear(hello) {
   }
   known.rate = hello.rate;
   known.recording = hello.recording;
+  known.causes = hello.causes;
   const t = known.base + hello.t;
   if (t < known.lastT - 1000) forgetAll(); // a clock was set back, or a recording is played once more
   known.since ||= t;

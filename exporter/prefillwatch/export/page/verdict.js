@@ -1,8 +1,8 @@
 // How it is now, in words: the verdict above all, counts, and the table.
 
 import { canvas } from './brush.js';
-import { known, noteNow, present } from './known.js';
-import { $, CAUSES, count, duration, make, plural, row, say, sentence } from './words.js';
+import { causeWords, known, noteNow, present } from './known.js';
+import { $, count, duration, make, plural, row, say, sentence } from './words.js';
 
 const EVERY_MS = 200;
 const ALOUD_EVERY_MS = 1000; // what is not seen but read out
@@ -105,7 +105,7 @@ function ongoingWords() {
 }
 
 function blameWords(incident) {
-  const plain = sentence(CAUSES[incident.cause] ?? incident.cause);
+  const plain = sentence(causeWords(incident.cause));
   if (incident.cause !== 'prefill' || !incident.culprit_count) return plain;
   const first = incident.culprits[0];
   const were = incident.ongoing && known.now.frozen ? 'being read' : 'read';
@@ -124,7 +124,7 @@ function showTable() {
   body.replaceChildren(
     ...order.map((lane) => {
       const silent = Math.max(0, known.lastT - lane.last) / 1000;
-      const state = lane.stall ? `stalled: ${CAUSES[lane.stall.cause] ?? lane.stall.cause}` : 'flowing';
+      const state = lane.stall ? `stalled: ${causeWords(lane.stall.cause)}` : 'flowing';
       return row(lane.name, make('td', count(lane.tokens)), make('td', duration(silent)), make('td', state));
     }),
   );

@@ -2,20 +2,6 @@
 
 export const $ = (id) => document.getElementById(id);
 
-export const CAUSES = {
-  prefill: 'a prompt was being read',
-  preemption: 'left out while others went on, most likely preempted',
-  frontend: 'the API server was busy',
-  buffering: 'bytes were held back on the way',
-  client: 'the client read too slowly',
-  engine_pause: 'the engine paused',
-  queueing: 'in line behind other requests',
-  warmup: 'the server has just started',
-  stuck: 'nothing came from the engine',
-  before_engine: 'not handed to the engine yet',
-  unattributed: 'cause unknown',
-};
-
 export const count = (number) => Math.round(number).toLocaleString('en');
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? '' : 's'}`;
 export const isNumber = (value) => typeof value === 'number';

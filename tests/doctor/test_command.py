@@ -51,6 +51,12 @@ def test_a_sidecar_in_trouble(serving: Callable[[str, str], Server]) -> None:
     assert "\x1b" not in result.output
 
 
+def test_the_last_page_counts_what_the_incidents_tell(serving: Callable[[str, str], Server]) -> None:
+    server = serving("unchunked", "sidecar")
+    doctor(server.url, "--watch", "50ms")
+    assert [path for path, _ in server.asked][-2:] == ["/api/incidents?limit=1000", "/metrics"]
+
+
 def test_a_healthy_server(serving: Callable[[str, str], Server]) -> None:
     server = serving("harmless", "server")
     result = doctor(server.url, "--watch", "50ms")

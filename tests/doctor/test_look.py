@@ -25,6 +25,13 @@ def test_incidents_that_were_over_before_are_left_out() -> None:
     assert len(read_incidents(told, since=None)) == 3
 
 
+def test_an_incident_is_whole_if_all_of_it_was_watched() -> None:
+    earlier, within, lasting = incident(10.0, 3.0), incident(12.5, 1.0), incident(12.5, 1.0, ongoing=True)
+    told = json.dumps([earlier, within, lasting]).encode()
+    assert [each.whole for each in read_incidents(told, since=12.0)] == [False, True, False]
+    assert [each.whole for each in read_incidents(told, since=None)] == [True, True, False]
+
+
 def test_culprits_of_an_incident() -> None:
     culprits = [{"prompt_tokens": 6000, "share": 0.9, "request_id": "r", "prompt_tokens_source": "estimate"}]
     (found,) = read_incidents(json.dumps([incident(1.0, 1.0, culprits=culprits)]).encode(), None)

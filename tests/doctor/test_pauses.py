@@ -52,6 +52,18 @@ def test_gaps_beside_short_prompts_say_nothing_of_long_ones() -> None:
     assert prompt_pauses(sidecar({"none": gaps((500, 0.02)), "512-2k": gaps((500, 0.02))})).seen is Seen.NO
 
 
+def test_totals_and_a_worst_gap_that_they_do_not_count_are_not_in_one_sentence() -> None:
+    told = sidecar({"2k-8k": gaps((6, 0.15))}, prefill=(6, 0.711))
+    earlier = Incident("freeze", "prefill", 7, 0.947, 0.02, (), whole=False)
+    within = Incident("freeze", "prefill", 3, 0.16, 0.02, ())
+    words = prompt_pauses(replace(told, incidents=(earlier,))).words
+    assert "cost the readers 711 ms, 79 % of their time. In an incident that is not all within" in words
+    assert "the worst gap was 947 ms where 20 ms is usual, of 7 streams at once." in words
+    found = prompt_pauses(replace(told, incidents=(earlier, within)))
+    assert "79 % of their time; the worst gap was 160 ms where 20 ms is usual, of 3 streams at once." in found.words
+    assert found.numbers["worst_gap_seconds"] == 0.16
+
+
 def test_culprits_are_named_once_and_bystanders_are_not() -> None:
     incident = Incident("freeze", "prefill", 6, 0.9, 0.02, (Culprit(6000, 0.97, "big"), Culprit(30, 0.03, "small")))
     told = sidecar({"2k-8k": gaps((6, 0.9))}, prefill=(6, 5.0))

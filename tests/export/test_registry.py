@@ -142,13 +142,6 @@ def test_known_label_sets_exist_at_zero_when_asked_for() -> None:
     assert buckets(registry.snapshot(), GAP, ("m",)) == ([0, 0, 0, 0], 0.0)
 
 
-def test_values_set_by_the_operator_replace_those_of_the_table() -> None:
-    registry = Registry(SMALL, {"outcome": ("fine",)})
-    registry.precreate(REQUESTED, model="m")
-    assert ("m", "fine") in registry.counter(REQUESTED)
-    assert ("m", "ok") not in registry.counter(REQUESTED)
-
-
 def test_precreating_leaves_what_was_counted() -> None:
     registry = Registry(SMALL)
     registry.counter(REQUESTED).add(("m", "ok"), 3)

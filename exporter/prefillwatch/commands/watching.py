@@ -153,17 +153,19 @@ class Watcher:
                 progress(max(seconds - (time.monotonic() - started), 0.0))
         if progress is not None:
             progress(0.0)
-        return await self._told(first, last, until - started, since, lost)
-
-    async def _told(self, first: Page, last: Page, seconds: float, since: float | None, lost: str) -> Look:
-        is_ours = last.namespace == OURS
-        state = await self._json("/api/state") if is_ours else b""
-        incidents = await self._json(f"/api/incidents?limit={_MOST_INCIDENTS}") if is_ours else b""
-        watched = last is not first
+        watched, state, incidents = last is not first, b"", b""
+        if last.namespace == OURS and not lost:
+            state = await self._json("/api/state")
+            incidents = await self._json(f"/api/incidents?limit={_MOST_INCIDENTS}")
+            # Once more, so that it counts every stall of an incident that is over.
+            try:
+                last, until = await self._page(), time.monotonic()
+            except DoctorError as error:
+                lost = str(error)
         return Look(
             last,
             first if watched else None,
-            seconds if watched else 0.0,
+            until - started if watched else 0.0,
             tuple(self._moments),
             read_incidents(incidents, since if watched else None),
             read_advice(state),

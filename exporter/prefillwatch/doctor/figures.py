@@ -73,7 +73,8 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """As `/api/incidents` tells it."""
+    """As `/api/incidents` tells it. ``whole``: it began after the first page was read and was over before the last, so
+    that all its stalls are among those between the two."""
 
     kind: str  # freeze or wait
     cause: str
@@ -81,6 +82,7 @@ class Incident:
     worst_gap: float
     baseline_gap: float | None
     culprits: tuple[Culprit, ...]
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ def read_incidents(document: bytes, since: float | None) -> tuple[Incident, ...]
                 )
                 for culprit in each.culprits
             ),
+            whole=not each.ongoing and (since is None or each.started_at >= since),
         )
         for each in decoded
         if each.ongoing or since is None or each.started_at + each.duration_seconds > since

@@ -126,12 +126,18 @@ def _lost(stalls: Stalls, figures: Figures) -> str:
 
 
 def _worst(incidents: list[Incident]) -> str:
-    worst = max(incidents, key=lambda each: each.worst_gap, default=None)
+    """In one sentence with the totals only what they count, too: no incident that began before them or still lasts."""
+    worst = _worst_of(incidents)
     if worst is None:
         return ""
     usual = f" where {wording.duration(worst.baseline_gap)} is usual" if worst.baseline_gap else ""
     streams = wording.many(worst.victims, "stream")
-    return f"; the worst gap was {wording.duration(worst.worst_gap)}{usual}, of {streams} at once"
+    gap = f"the worst gap was {wording.duration(worst.worst_gap)}{usual}, of {streams} at once"
+    return f"; {gap}" if worst.whole else f". In an incident that is not all within these totals, {gap}"
+
+
+def _worst_of(incidents: list[Incident]) -> Incident | None:
+    return max(incidents, key=lambda each: (each.whole, each.worst_gap), default=None)
 
 
 def _blame(culprits: list[Culprit]) -> str:
@@ -192,9 +198,10 @@ def _culprits(incidents: list[Incident]) -> list[Culprit]:
 
 
 def _culprit_numbers(incidents: list[Incident], culprits: list[Culprit]) -> dict[str, Number]:
+    worst = _worst_of(incidents)
     return {
         "incidents": len(incidents),
-        "worst_gap_seconds": max((each.worst_gap for each in incidents), default=None),
+        "worst_gap_seconds": worst.worst_gap if worst else None,
         "culprits": len(culprits),
         "largest_culprit_tokens": culprits[0].prompt_tokens if culprits else None,
     }

@@ -26,7 +26,7 @@ from prefillwatch.door.door import Door
 from prefillwatch.door.headers import GUARDS
 from prefillwatch.door.observer_link import MOST_AT_ONCE, ObserverLink, take_passed
 from prefillwatch.export.admin_auth import ANYBODY, Authorization, Credentials
-from prefillwatch.export.exposition import render, weight
+from prefillwatch.export.exposition import render
 from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError, TooSoonError
 from prefillwatch.export.live_response import EVENT_STREAM, LiveResponse
 from prefillwatch.export.page_files import PAGE_FILES, read_page_file
@@ -35,8 +35,6 @@ from prefillwatch.export.viewers import MOST_VIEWERS, Viewers
 
 DEFAULT_INCIDENTS: Final = 100
 MOST_INCIDENTS: Final = 1000
-#: A page of so many is written by a thread. Less take a millisecond or two, and handing them over costs as much.
-MANY_LABEL_SETS: Final = 1000
 
 
 class AdminView(Protocol):
@@ -94,17 +92,15 @@ class _Admin:
         self._rendering = asyncio.Lock()
 
     async def metrics(self, request: Request) -> Response:
-        # One at a time: many scrapers at once must not make threads that starve the event loop of the interpreter.
+        """In a thread, since a page takes some 10 µs per series. One at a time: many scrapers at once must not make
+        threads that starve the event loop of the interpreter."""
         async with self._rendering:
-            snapshot, accept = self._view.snapshot(), request.headers.get("accept", "")
-            compress = accepts_gzip(request.headers.get("accept-encoding", ""))
-            if sum(family.label_sets for family in snapshot) < MANY_LABEL_SETS:
-                body, content_type, compressed = _render_page(snapshot, accept, compress)
-            else:
-                body, content_type, compressed = await asyncio.to_thread(_render_page, snapshot, accept, compress)
-        headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
-        if compressed:
-            headers["Content-Encoding"] = "gzip"
+            accept = request.headers.get("accept", "")
+            body, content_type = await asyncio.to_thread(render, self._view.snapshot(), accept)
+            headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
+            if accepts_gzip(request.headers.get("accept-encoding", "")):
+                body = await asyncio.to_thread(gzip.compress, body, 1)
+                headers["Content-Encoding"] = "gzip"
         return Response(body, headers=headers)
 
     async def healthz(self, _: Request) -> Response:
@@ -154,17 +150,16 @@ class _Admin:
         return Response(read_page_file(name), media_type=PAGE_FILES[name])
 
 
-def _render_page(snapshot: Snapshot, accept: str, compress: bool) -> tuple[bytes, str, bool]:
-    body, content_type = render(snapshot, accept)
-    return (gzip.compress(body, compresslevel=1) if compress else body), content_type, compress
-
-
 def accepts_gzip(accept_encoding: str) -> bool:
     """Whether the header names gzip with a weight above 0."""
     for entry in accept_encoding.lower().split(","):
         coding, *parameters = (part.strip() for part in entry.split(";"))
         if coding == "gzip":
-            return weight(parameters) > 0.0
+            weights = [parameter[2:] for parameter in parameters if parameter.startswith("q=")]
+            try:
+                return not weights or float(weights[0]) > 0.0
+            except ValueError:
+                return False
     return False
 
 

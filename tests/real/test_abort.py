@@ -95,5 +95,6 @@ def test_a_client_that_left_is_no_stall_of_the_engine(engine: Engine, sidecar: S
     seen = max(later.at_ns - earlier.at_ns for earlier, later in itertools.pairwise(answer.reads)) / 1e9
     beyond = min(edge for edge in gained.buckets(GAPS) if edge > seen + 0.5)
     assert gained.buckets(GAPS)[float("inf")] == gained.buckets(GAPS)[beyond]
-    asyncio.run(asyncio.sleep(1.5))  # nor is one counted later
-    assert sidecar.metrics().since(before).buckets(GAPS) == gained.buckets(GAPS)
+    asyncio.run(asyncio.sleep(1.5))  # gaps whose prompt in service was not settled yet are counted by now; none is long
+    later = sidecar.metrics().since(before)
+    assert later.buckets(GAPS)[float("inf")] == later.buckets(GAPS)[beyond]

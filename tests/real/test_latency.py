@@ -101,10 +101,16 @@ def quantile(ordered: Sequence[float], rank: float) -> float:
     return ordered[min(max(math.ceil(rank * len(ordered)) - 1, 0), len(ordered) - 1)]
 
 
-def agrees(ours: float, truth: Sequence[float], rank: float) -> bool:
-    """Within 5 % or 3 ms of the truth, or of its neighbours one percentile point away."""
-    low, high = quantile(truth, rank - 0.01), quantile(truth, rank + 0.01)
-    return min(0.95 * low, low - 0.003) <= ours <= max(1.05 * high, high + 0.003)
+def least(truth: Sequence[float], rank: float) -> float:
+    """The least figure that agrees with the truth: within 5 % or 3 ms of it, or of its neighbour one percent below."""
+    low = quantile(truth, rank - 0.01)
+    return min(0.95 * low, low - 0.003)
+
+
+def most(truth: Sequence[float], rank: float) -> float:
+    """The largest figure that agrees with the truth, as `least` is the least."""
+    high = quantile(truth, rank + 0.01)
+    return max(1.05 * high, high + 0.003)
 
 
 def test_every_token_that_was_not_the_first_is_a_gap_or_coalesced(load: Load) -> None:
@@ -125,10 +131,13 @@ def test_the_time_in_gaps_is_the_engines(load: Load) -> None:
 
 
 @pytest.mark.parametrize(("name", "rank"), [("p50", 0.5), ("p99", 0.99)])
-def test_quantiles_are_those_of_the_client(load: Load, name: str, rank: float) -> None:
+def test_quantiles_lie_between_the_engines_and_the_clients(load: Load, name: str, rank: float) -> None:
+    """The relay stands between both. On a quiet machine they are the same; a client that waits for a core sees more."""
     ours = load.ours.value(f"prefillwatch_inter_token_latency_{name}_seconds", window="5m", population="all")
-    gaps = load.client_gaps()
-    assert agrees(ours, gaps, rank), f"{name}: ours {ours}, the client's {quantile(gaps, rank)}"
+    engine, client = sorted(load.engine_gaps()), load.client_gaps()
+    assert min(least(engine, rank), least(client, rank)) <= ours <= max(most(engine, rank), most(client, rank)), (
+        f"{name}: ours {ours}, the engine's {quantile(engine, rank)}, the client's {quantile(client, rank)}"
+    )
 
 
 def test_the_histogram_lies_over_that_of_vllm(load: Load) -> None:

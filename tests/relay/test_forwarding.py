@@ -65,6 +65,12 @@ def test_a_length_in_an_answer_has_one_reading(said: bytes, passed: bytes) -> No
     assert response_head(response, chunked=False, length=True, connection=b"") == expected
 
 
+@pytest.mark.parametrize("length", [b"0", b"7"])
+def test_a_plain_length_stays_as_it_was_spelled(length: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %b\r\n\r\n" % length
+    assert response_head(parse_response(head), chunked=False, length=True, connection=b"") == head
+
+
 def test_trailers_end_a_chunked_request() -> None:
     lines = (b"X-Sum:  1", b"Connection: close")
     trailers = [trailer for line in lines if (trailer := parse_trailer(line)) is not None]

@@ -60,7 +60,7 @@ def response_head(response: Response, *, chunked: bool, length: bool, connection
         dropped |= {b"content-length"}
     lines = [b"HTTP/1.1 %d %b" % (response.status, response.phrase)]
     for line, name, value in response.headers:
-        if name == b"content-length" and value.startswith(b"0") and name not in dropped:
+        if name == b"content-length" and value != b"0" and value.startswith(b"0") and name not in dropped:
             lines.append(b"Content-Length: %d" % response.content_length)  # zeros in front are octal to some
         elif name not in dropped:
             lines.append(line)

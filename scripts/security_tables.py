@@ -33,10 +33,10 @@ from prefillwatch.relay.client_state import PLACE_PATIENCE_NS, ClientState
 from prefillwatch.relay.exchange import core
 from prefillwatch.settings.declared import shown_default
 from prefillwatch.settings.quantities import format_size
+from prefillwatch.units import MS
 from prefillwatch.wire import answer, inflate, request, sse, structure
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "security.md"
-_MS = 1e6
 
 Row = tuple[str, str, str, str]
 
@@ -102,7 +102,7 @@ def _relay() -> Iterator[Row]:
         "",
     )
     piece = f"{framing.MOST_CHUNKS} chunks, {relays._ACCEPTS_AT_ONCE} new connections or {deadlines._AT_ONCE} timeouts"
-    share = f"{reactor._BACK_NS / _MS:.0f} ms and the piece under way: at most {piece}"
+    share = f"{reactor._BACK_NS / MS:.0f} ms and the piece under way: at most {piece}"
     yield "work for strangers in a turn of the loop", share, "waits behind tokens for the next turn", ""
     yield "head of an answer", format_size(http_head.MAX_RESPONSE_HEAD), "502", ""
     yield (

@@ -14,8 +14,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 
-from tests.analysis.timeline_truth import MS, Inferred, Seen, from_recording, observe
+from tests.analysis.timeline_truth import Inferred, Seen, from_recording, observe
 from tests.analysis.workloads import SIMULATED
+
+from prefillwatch.units import MS
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "recordings"
 SLACK = 2.0

@@ -22,13 +22,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.analysis.score_timeline import Stall as TrueStall
 from tests.analysis.score_timeline import agreement, stalls_of
-from tests.analysis.timeline_truth import MS, Seen, from_recording, wire_events
+from tests.analysis.timeline_truth import Seen, from_recording, wire_events
 from tests.analysis.workloads import SIMULATED
 from tests.observer.script import DONE, Observed, Relay, chunk, ns, usage
 from tests.scenarios.playbook import text_of
 
 from prefillwatch.analysis.delays import Stall
 from prefillwatch.analysis.verdicts.evidence import EnginePage
+from prefillwatch.units import MS
 from prefillwatch.wire.tap import Finish
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "recordings"

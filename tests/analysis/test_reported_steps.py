@@ -17,8 +17,8 @@ from tests.analysis.timeline_truth import Inferred, Seen, from_recording, observ
 from prefillwatch.analysis.steps.timeline import TOLD_LATE_NS, PrefillTimeline
 from prefillwatch.engine.plugin.steps import StepReader
 from prefillwatch.engine.step_report import StepReport
+from prefillwatch.units import MS
 
-MS = 1_000_000
 ON_ITS_WAY_NS = 60 * MS
 """So late a step comes to be known."""
 

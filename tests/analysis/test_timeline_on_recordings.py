@@ -8,8 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from tests.analysis.score_timeline import RECORDINGS, Score, score
-from tests.analysis.timeline_truth import MS, Seen, from_recording, observe
+from tests.analysis.timeline_truth import Seen, from_recording, observe
 from tests.analysis.workloads import SIMULATED, one_at_a_time, overloaded, shared_prefix, twelve_at_once
+
+from prefillwatch.units import MS
 
 TARGET = {"recall": 0.95, "precision": 0.95, "split": 0.06, "names": 0.1, "sums": 0.05, "early": 0.95}
 

@@ -17,8 +17,8 @@ import numpy as np
 from prefillwatch.analysis.steps.heartbeat import Heartbeat
 from prefillwatch.analysis.steps.timeline import PrefillTimeline, Split, StepFacts
 from prefillwatch.lab.simulator import VirtualRun
+from prefillwatch.units import MS
 
-MS = 1_000_000
 TICK_NS = 20 * MS
 
 

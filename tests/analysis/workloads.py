@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
-from tests.analysis.timeline_truth import MS, Seen, from_simulator
+from tests.analysis.timeline_truth import Seen, from_simulator
 
 from prefillwatch.lab.simulator import Arrival, Engine, Pause, SimRequest, preset_engine, run_virtual
-
-SECOND = 1000 * MS
+from prefillwatch.units import MS, NS
 
 
 def victims(count: int = 6, tokens: int = 1500) -> list[Arrival]:
@@ -35,18 +34,18 @@ def prompt(name: str, at_ns: int, tokens: int, answer: int = 40, abort_ns: int |
 
 
 def one_at_a_time(**fields: object) -> Seen:
-    return simulate(victims() + [prompt(f"p{i}", (3 + 8 * i) * SECOND, 2500) for i in range(4)], **fields)
+    return simulate(victims() + [prompt(f"p{i}", (3 + 8 * i) * NS, 2500) for i in range(4)], **fields)
 
 
 def twelve_at_once(tokens: int = 6000, **fields: object) -> Seen:
-    lumps = [prompt(f"p{i}", round((3 + 0.0001 * i) * SECOND), tokens) for i in range(12)]
+    lumps = [prompt(f"p{i}", round((3 + 0.0001 * i) * NS), tokens) for i in range(12)]
     return simulate(victims(tokens=600) + lumps, **fields)
 
 
 def mixed_at_once(**fields: object) -> Seen:
     rng = random.Random(5)
     lumps = [
-        prompt(f"p{k}-{i}", round((3 + 12 * k + 0.0001 * i) * SECOND), rng.randint(300, 5000))
+        prompt(f"p{k}-{i}", round((3 + 12 * k + 0.0001 * i) * NS), rng.randint(300, 5000))
         for k in range(3)
         for i in range(8)
     ]
@@ -55,28 +54,28 @@ def mixed_at_once(**fields: object) -> Seen:
 
 def short_prompts(rate: float = 4, tokens: int = 300, **fields: object) -> Seen:
     rng = random.Random(3)
-    at_ns, arrivals = 3 * SECOND, []
-    while at_ns < 33 * SECOND:
+    at_ns, arrivals = 3 * NS, []
+    while at_ns < 33 * NS:
         arrivals.append(prompt(f"p{len(arrivals)}", at_ns, tokens, rng.randint(4, 60)))
-        at_ns += round(rng.expovariate(rate) * SECOND)
+        at_ns += round(rng.expovariate(rate) * NS)
     return simulate(victims() + arrivals, **fields)
 
 
 def steady_mix(**fields: object) -> Seen:
     """Chats and documents at random, long enough that the queue now and then builds up."""
     rng = random.Random(11)
-    at_ns, arrivals = 3 * SECOND, []
-    while at_ns < 63 * SECOND:
+    at_ns, arrivals = 3 * NS, []
+    while at_ns < 63 * NS:
         tokens = rng.choice((40, 150, 300, 300, 800, 2500, 6000))
         arrivals.append(prompt(f"p{len(arrivals)}", at_ns, tokens, rng.randint(5, 100)))
-        at_ns += round(rng.expovariate(2.5) * SECOND)
+        at_ns += round(rng.expovariate(2.5) * NS)
     return simulate(victims(tokens=2000) + arrivals, **fields)
 
 
 def shared_prefix() -> Seen:
     hashes = tuple(range(1, 188))
     arrivals = [
-        Arrival((3 + 4 * i) * SECOND, SimRequest(f"p{i}", 3000 + 300 * (i % 3), 20, block_hashes=(*hashes[:187],)))
+        Arrival((3 + 4 * i) * NS, SimRequest(f"p{i}", 3000 + 300 * (i % 3), 20, block_hashes=(*hashes[:187],)))
         for i in range(8)
     ]
     return simulate(victims() + arrivals)
@@ -85,15 +84,15 @@ def shared_prefix() -> Seen:
 def paused(with_prompt: bool = False) -> Seen:
     arrivals = victims()
     if with_prompt:
-        arrivals += [prompt(f"p{i}", (4 + 4 * i) * SECOND, 300) for i in range(6)]
-    return simulate(arrivals, [Pause((6 + 8 * i) * SECOND - 5 * MS, 2 * SECOND) for i in range(3)])
+        arrivals += [prompt(f"p{i}", (4 + 4 * i) * NS, 300) for i in range(6)]
+    return simulate(arrivals, [Pause((6 + 8 * i) * NS - 5 * MS, 2 * NS) for i in range(3)])
 
 
 def aborted() -> Seen:
     """Clients that leave while their prompt is read, or while it waits."""
     arrivals = victims()
     for i in range(6):
-        at_ns = (3 + 5 * i) * SECOND
+        at_ns = (3 + 5 * i) * NS
         arrivals += [prompt(f"gone{i}", at_ns, 6000, abort_ns=at_ns + 700 * MS), prompt(f"p{i}", at_ns + MS, 2500)]
     return simulate(arrivals)
 
@@ -101,7 +100,7 @@ def aborted() -> Seen:
 def nobody_decoding() -> Seen:
     """Bursts of prompts with short answers to an idle engine."""
     arrivals = [
-        prompt(f"p{k}-{i}", round((1 + 6 * k + 0.01 * i) * SECOND), 700 + 900 * i, 1 if k % 2 else 5)
+        prompt(f"p{k}-{i}", round((1 + 6 * k + 0.01 * i) * NS), 700 + 900 * i, 1 if k % 2 else 5)
         for k in range(8)
         for i in range(4)
     ]
@@ -110,18 +109,18 @@ def nobody_decoding() -> Seen:
 
 def tiny_kv() -> Seen:
     rng = random.Random(9)
-    arrivals = [prompt(f"p{i}", round((1 + 1.1 * i) * SECOND), rng.randint(200, 500), 700) for i in range(24)]
+    arrivals = [prompt(f"p{i}", round((1 + 1.1 * i) * NS), rng.randint(200, 500), 700) for i in range(24)]
     return simulate(arrivals, preset="tiny-kv")
 
 
 def overloaded(rate: float = 2.0, seconds: int = 120, **fields: object) -> Seen:
     """More prompts than the engine can read, from the first second on."""
     rng = random.Random(4)
-    at_ns, arrivals = SECOND // 2, victims(count=4, tokens=100_000)
-    while at_ns < seconds * SECOND:
+    at_ns, arrivals = NS // 2, victims(count=4, tokens=100_000)
+    while at_ns < seconds * NS:
         arrivals.append(prompt(f"p{len(arrivals)}", at_ns, rng.choice((300, 2500, 6000, 6000)), rng.randint(2, 30)))
-        at_ns += round(rng.expovariate(rate) * SECOND)
-    return simulate(arrivals, until_ns=seconds * SECOND, **fields)
+        at_ns += round(rng.expovariate(rate) * NS)
+    return simulate(arrivals, until_ns=seconds * NS, **fields)
 
 
 SIMULATED: dict[str, Callable[[], Seen]] = {

@@ -13,13 +13,13 @@ from tests.bench.programs import BenchError
 from prefillwatch.export.exposition import render
 from prefillwatch.observer.process import Observer
 from prefillwatch.settings.observer import ObserverSettings
+from prefillwatch.units import NS
 from prefillwatch.wire.tap import End, Finish, Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
 
 STREAMS = 256
 STEP_NS = 25_000_000  # 40 tokens per second and stream
 PACKET_NS = 20_000_000
 BEAT_NS = 100_000_000
-NS = 1_000_000_000
 PROMPTS_PER_SECOND = 2
 PROMPT_CHARS = 8000
 PROMPT_STEP_NS = 400_000_000

@@ -15,12 +15,13 @@ import time
 from collections.abc import Iterator
 
 import uvloop
-from tests.bench.observer import DATA, NS, STEP_NS, STREAMS, chunk, open_streams
+from tests.bench.observer import DATA, STEP_NS, STREAMS, chunk, open_streams
 from tests.bench.programs import BenchError
 
 from prefillwatch.export.admin import create_app, serve_admin
 from prefillwatch.observer.process import BEAT_S, Observer
 from prefillwatch.settings.observer import ObserverSettings
+from prefillwatch.units import NS
 from prefillwatch.wire.tap import PacketBuilder
 
 VIEWERS = (0, 1, 5)

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.observer import NS, STEP_NS, STREAMS, Feeder, Record, spread, steps
+from tests.bench.observer import STEP_NS, STREAMS, Feeder, Record, spread, steps
 
 from prefillwatch.observer.process import Observer
 from prefillwatch.recorder.observer import RecordingObserver
 from prefillwatch.settings.observer import FlightSettings, ObserverSettings, RecordSettings
+from prefillwatch.units import NS
 
 SECONDS = 3.0
 ROUNDS = 3

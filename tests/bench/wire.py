@@ -9,10 +9,10 @@ from typing import Any
 
 from tests.bench.programs import BenchError
 
+from prefillwatch.units import NS
 from prefillwatch.wire.answer import AnswerReader
 
 EVENTS = 512
-NS = 1_000_000_000
 
 
 def measure(seconds: float) -> dict[str, float]:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefillwatch.engine.carry import NS, CarriedCounter, EngineCarry, Peak
+from prefillwatch.engine.carry import CarriedCounter, EngineCarry, Peak
 from prefillwatch.engine.kinds import EngineSample
+from prefillwatch.units import NS
 
 
 def after(*updates: tuple[float | None, float | None]) -> CarriedCounter:

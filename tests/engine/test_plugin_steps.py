@@ -9,8 +9,7 @@ import pytest
 
 from prefillwatch.engine.plugin.steps import StepReader
 from prefillwatch.engine.step_report import FinishedRequest, StepReport
-
-MS = 1_000_000
+from prefillwatch.units import MS
 
 
 class Story:

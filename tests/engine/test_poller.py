@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from prefillwatch.engine import poller as poller_module
-from prefillwatch.engine.carry import NS
 from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.poller import EngineState, UpstreamPoller, UpstreamSnapshot
+from prefillwatch.units import NS
 
 KEY = "marker-secret-key"
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.observer.script import CHAT, DONE, EPOCH_NS, MS, Observed, chunk, usage
+from tests.observer.script import CHAT, DONE, EPOCH_NS, Observed, chunk, usage
 
 from prefillwatch.export import table
 from prefillwatch.observer.state import streams_now
+from prefillwatch.units import MS
 from prefillwatch.wire.in_flight import BLOCKED, Ask, InFlight, Stage, decode_ask, encode_in_flight, spread
 from prefillwatch.wire.tap import (
     End,

@@ -16,9 +16,9 @@ from prefillwatch.observer.gauges import Gauges
 from prefillwatch.observer.incidents import IncidentHistory
 from prefillwatch.observer.publish import Publisher
 from prefillwatch.observer.taps import TapReader
+from prefillwatch.units import MS
 from prefillwatch.wire.tap import End, Finish, Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
 
-MS = 1_000_000
 #: Monotonic clocks do not start at 0; neither do these.
 EPOCH_NS = 10_000 * MS
 

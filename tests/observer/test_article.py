@@ -13,10 +13,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from script import DONE, MS, Observed, Relay, chunk, stream_tokens, usage
+from script import DONE, Observed, Relay, chunk, stream_tokens, usage
 
 from prefillwatch.export import table
 from prefillwatch.lab.simulator import Arrival, Delivery, Engine, SimRequest, VirtualRun, preset_engine, run_virtual
+from prefillwatch.units import MS
 
 DELIVERY = Delivery(after_step_ns=MS, per_stream_ns=200_000, first_token_ns=5 * MS)
 

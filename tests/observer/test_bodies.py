@@ -25,9 +25,9 @@ from prefillwatch.observer.bodies import (
     RequestBodies,
 )
 from prefillwatch.observer.own_gauges import publish_relays
+from prefillwatch.units import NS
 from prefillwatch.wire.tap import MAX_PAYLOAD_BYTES, Kind, RequestHead, encode_payload
 
-SECOND = 1_000_000_000
 MiB = 1 << 20
 HEAD = RequestHead("POST", CHAT, "application/json")
 
@@ -227,9 +227,9 @@ def test_of_a_body_without_room_the_ends_tell_the_model() -> None:
     for start in range(0, len(whole), 1000):
         body.add(whole[start : start + 1000])
         assert bodies.held <= 100_000
-    facts = body.read(HEAD, len(whole), SECOND)
+    facts = body.read(HEAD, len(whole), NS)
     assert (facts.model, facts.stream, facts.complete, body.unread) == ("other-model", True, False, "memory")
-    assert body.read_accepted(HEAD, len(whole), SECOND) is None
+    assert body.read_accepted(HEAD, len(whole), NS) is None
     assert bodies.held == 0
     assert bodies.unread == {"memory": 1}
 
@@ -251,16 +251,16 @@ def test_thousands_of_bodies_never_hold_more_than_the_bound_either() -> None:
 
 def test_an_allowance_is_a_share_of_the_time_that_passes() -> None:
     allowance = Allowance(0.1)
-    assert allowance.is_left(100 * SECOND)
-    allowance.spend(SECOND // 2)  # more than there was
-    assert not allowance.is_left(100 * SECOND)
-    assert not allowance.is_left(103 * SECOND)
-    assert not allowance.is_left(102 * SECOND)  # another relay's clock
-    assert allowance.is_left(105 * SECOND)
-    allowance.spend(SECOND // 10)
-    assert allowance.is_left(1000 * SECOND)
-    allowance.spend(SECOND // 10)  # no more than a second is saved up
-    assert not allowance.is_left(1000 * SECOND)
+    assert allowance.is_left(100 * NS)
+    allowance.spend(NS // 2)  # more than there was
+    assert not allowance.is_left(100 * NS)
+    assert not allowance.is_left(103 * NS)
+    assert not allowance.is_left(102 * NS)  # another relay's clock
+    assert allowance.is_left(105 * NS)
+    allowance.spend(NS // 10)
+    assert allowance.is_left(1000 * NS)
+    allowance.spend(NS // 10)  # no more than a second is saved up
+    assert not allowance.is_left(1000 * NS)
 
 
 @pytest.mark.parametrize(("accepted", "share"), [(False, UNANSWERED_SHARE), (True, ACCEPTED_SHARE)])
@@ -271,8 +271,8 @@ def test_all_bodies_together_take_no_more_than_their_share_of_a_core(accepted: b
     for at_ms in range(60_000):
         facts = bodies.read(HEAD, b"{}", ns(at_ms), complete=True, accepted=accepted)
         readings += facts is not None
-    assert readings * cost_ns <= share * 62 * SECOND
-    assert readings * cost_ns >= share * 58 * SECOND
+    assert readings * cost_ns <= share * 62 * NS
+    assert readings * cost_ns >= share * 58 * NS
 
 
 def test_strangers_take_no_time_from_those_whom_upstream_knows(observed: Observed, relay: Relay) -> None:

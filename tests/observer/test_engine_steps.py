@@ -8,8 +8,7 @@ import pytest
 from prefillwatch.analysis.tokens.windows import SlidingWindows, quantile_of_all
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.observer.engine_steps import EngineSteps
-
-MS = 1_000_000
+from prefillwatch.units import MS
 
 
 class Story:

@@ -13,8 +13,8 @@ from prefillwatch.analysis.requests.models import ModelNames
 from prefillwatch.analysis.requests.request import Request
 from prefillwatch.analysis.verdicts.incidents import IncidentBook
 from prefillwatch.observer.incidents import MOST_CULPRITS, MOST_KEPT, IncidentHistory
+from prefillwatch.units import NS
 
-NS = 1_000_000_000
 FIELDS = {
     "id": str,
     "kind": str,

@@ -6,10 +6,11 @@ import itertools
 import json
 from typing import Any
 
-from tests.observer.script import MS, Observed, Relay, chunk, ns, usage
+from tests.observer.script import Observed, Relay, chunk, ns, usage
 
 from prefillwatch.observer.incidents import wall_offset
 from prefillwatch.observer.live import LiveFeed, event
+from prefillwatch.units import MS
 from prefillwatch.wire.tap import Finish
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.observer.lossy import Session, Story, describe, losses, recorded, scripted, smallest, tell
-from tests.observer.script import EPOCH_NS, MS
+from tests.observer.script import EPOCH_NS
 
 from prefillwatch.export import table
+from prefillwatch.units import MS
 
 #: Whoever looks for more: `losses` and `scripted` take any number.
 SEEDS = range(16)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from prefillwatch.analysis.steps.timeline import PrefillTimeline
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.observer.told_steps import ToldSteps
-
-MS = 1_000_000
+from prefillwatch.units import MS
 
 
 class Story:

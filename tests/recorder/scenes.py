@@ -13,7 +13,7 @@ from typing import Any
 
 import brotli
 import zstandard
-from tests.observer.script import CHAT, DONE, MS, Relay, chunk, ns, usage
+from tests.observer.script import CHAT, DONE, Relay, chunk, ns, usage
 from tests.recorder.stage import Live
 
 from prefillwatch.engine.kinds import EngineSample, PageSample
@@ -21,6 +21,7 @@ from prefillwatch.engine.nvml import GpuMemory
 from prefillwatch.engine.step_report import FinishedRequest, StepReport
 from prefillwatch.lab.simulator import Arrival, Delivery, Engine, SimRequest, preset_engine, run_virtual
 from prefillwatch.settings.observer import Control, Restarts
+from prefillwatch.units import MS
 from prefillwatch.wire.in_flight import BLOCKED, InFlight, encode_in_flight
 from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead, encode_payload
 

@@ -18,9 +18,9 @@ from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlight
 from prefillwatch.recorder.file import RecordingFile
 from prefillwatch.recorder.flight import FlightFolder, FlightTrigger, write_whole
 from prefillwatch.settings.observer import FlightSettings
+from prefillwatch.units import NS
 
 FREEZE = {"kind": "freeze", "cause": "engine_pause"}
-S = 1_000_000_000
 
 
 def settings(folder: Path, window_s: float = 180.0, memory: int = 32 << 20) -> FlightSettings:
@@ -92,7 +92,7 @@ class TestFile:
         live.close()
         with RecordingFile(only_file(tmp_path)) as file:
             times = [entry.now_ns for entry in file.entries()]
-        assert 10 * S <= times[-1] - times[0] <= 17 * S
+        assert 10 * NS <= times[-1] - times[0] <= 17 * NS
 
     def test_a_request_that_waits_when_it_begins_is_known_with_all_that_it_has_waited(self, tmp_path: Path) -> None:
         live = Live(tmp_path, record=False, flight=settings(tmp_path, 10.0))
@@ -164,35 +164,35 @@ class TestTrigger:
     def test_a_file_follows_an_incident_once_its_aftermath_is_over(self) -> None:
         trigger = FlightTrigger()
         assert trigger.due(0, []) is None
-        trigger.closed(FREEZE, 10 * S)
-        assert trigger.due(11 * S, []) is None
-        assert trigger.due(12 * S, []) == "freeze-engine_pause"
-        assert trigger.due(13 * S, []) is None
+        trigger.closed(FREEZE, 10 * NS)
+        assert trigger.due(11 * NS, []) is None
+        assert trigger.due(12 * NS, []) == "freeze-engine_pause"
+        assert trigger.due(13 * NS, []) is None
 
     def test_incidents_soon_after_a_file_share_the_next(self) -> None:
         trigger = FlightTrigger()
         trigger.closed(FREEZE, 0)
-        assert trigger.due(2 * S, []) is not None
+        assert trigger.due(2 * NS, []) is not None
         for second in (5, 20, 40):
-            trigger.closed(FREEZE, second * S)
-        assert trigger.due(61 * S, []) is None
-        assert trigger.due(62 * S, []) is not None
-        assert trigger.due(200 * S, []) is None
+            trigger.closed(FREEZE, second * NS)
+        assert trigger.due(61 * NS, []) is None
+        assert trigger.due(62 * NS, []) is not None
+        assert trigger.due(200 * NS, []) is None
 
     def test_one_that_lasts_is_not_waited_for(self) -> None:
         trigger, incident = FlightTrigger(), Incident(1, "wait", "stuck", 0, 0)
-        assert trigger.due(59 * S, [incident]) is None
-        assert trigger.due(61 * S, [incident]) == "wait-stuck"
-        assert trigger.due(200 * S, [incident]) is None
+        assert trigger.due(59 * NS, [incident]) is None
+        assert trigger.due(61 * NS, [incident]) == "wait-stuck"
+        assert trigger.due(200 * NS, [incident]) is None
 
     def test_files_that_are_asked_for_are_ten_seconds_apart(self) -> None:
         trigger = FlightTrigger()
-        trigger.asked(100 * S)
+        trigger.asked(100 * NS)
         for at, left in ((100, 10), (103, 7), (109.5, 1)):
             with pytest.raises(TooSoonError) as refused:
-                trigger.asked(int(at * S))
+                trigger.asked(int(at * NS))
             assert refused.value.seconds == left
-        trigger.asked(110 * S)
+        trigger.asked(110 * NS)
 
 
 class TestFolder:

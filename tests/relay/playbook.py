@@ -32,10 +32,10 @@ from prefillwatch.relay.exchange.commands import (
 from prefillwatch.relay.exchange.core import ExchangeCore, Policy
 from prefillwatch.relay.exchange.state import State
 from prefillwatch.relay.http_head import end_of_head, parse_request
+from prefillwatch.units import MS
 from prefillwatch.wire.reasons import RelayReason
 from prefillwatch.wire.tap import End, Finish, Kind
 
-MS = 1_000_000
 Happening = Callable[[ExchangeCore, int], Commands]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from prefillwatch.relay.idle_limit import NS, IdleLimit
+from prefillwatch.relay.idle_limit import IdleLimit
+from prefillwatch.units import NS
 
 INFINITE = float("inf")
 

@@ -12,9 +12,9 @@ from tests.relay.running import RunningRelay
 from prefillwatch.relay.reactor import Reactor
 from prefillwatch.relay.sockets import acknowledge_late, acknowledges_late, prepare
 from prefillwatch.relay.upstream import Pool, UpstreamConnection
+from prefillwatch.units import NS
 
-SECOND = 1_000_000_000
-HOUR = 3600 * SECOND
+HOUR = 3600 * NS
 
 
 def acknowledges_at_once(opened: socket.socket) -> bool:
@@ -50,19 +50,19 @@ def silence(connection: UpstreamConnection) -> None:
 
 def test_a_stream_that_went_well_is_acknowledged_late_again_after_a_silence(connection: UpstreamConnection) -> None:
     assert connection.socket is not None
-    connection.acknowledge_late_again(HOUR + SECOND)
+    connection.acknowledge_late_again(HOUR + NS)
     silence(connection)
-    connection.acknowledge_late_again(HOUR + 2 * SECOND)
+    connection.acknowledge_late_again(HOUR + 2 * NS)
     assert not acknowledges_at_once(connection.socket)
 
 
-@pytest.mark.parametrize("looks", [(SECOND // 2,), (SECOND // 2, 2 * SECOND), (2 * SECOND, 3 * SECOND)])
+@pytest.mark.parametrize("looks", [(NS // 2,), (NS // 2, 2 * NS), (2 * NS, 3 * NS)])
 def test_a_server_that_waits_for_acknowledgements_gets_them_at_once(
     connection: UpstreamConnection, looks: tuple[int, ...]
 ) -> None:
     """It never goes well for a second, whenever we look."""
     assert connection.socket is not None
-    if looks[0] < SECOND:
+    if looks[0] < NS:
         connection.acknowledge_late_again(HOUR + looks[0])
     silence(connection)
     for look in looks:
@@ -72,8 +72,8 @@ def test_a_server_that_waits_for_acknowledgements_gets_them_at_once(
 
 def test_after_each_silence_it_must_go_well_for_a_second_again(connection: UpstreamConnection) -> None:
     assert connection.socket is not None
-    connection.acknowledge_late_again(HOUR + SECOND)
-    for look in (2 * SECOND, 3 * SECOND):
+    connection.acknowledge_late_again(HOUR + NS)
+    for look in (2 * NS, 3 * NS):
         silence(connection)
         connection.acknowledge_late_again(HOUR + look)
     assert acknowledges_at_once(connection.socket)
@@ -81,12 +81,12 @@ def test_after_each_silence_it_must_go_well_for_a_second_again(connection: Upstr
 
 def test_the_next_answer_on_a_connection_begins_anew(connection: UpstreamConnection) -> None:
     assert connection.socket is not None
-    connection.acknowledge_late_again(HOUR + SECOND)
+    connection.acknowledge_late_again(HOUR + NS)
     pool = Pool(connection.reactor, 5.0)
     pool.release(connection, b"")
     assert pool.take() is connection
     silence(connection)
-    connection.acknowledge_late_again(HOUR + 2 * SECOND)
+    connection.acknowledge_late_again(HOUR + 2 * NS)
     assert acknowledges_at_once(connection.socket)
 
 

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.observer.script import EPOCH_NS, MS
+from tests.observer.script import EPOCH_NS
 from tests.simulation.play import Run
 from tests.simulation.truth import TrueStall
 
 from prefillwatch.analysis.delays import Stall
+from prefillwatch.units import MS
 
 UNATTRIBUTED = "unattributed"
 UNSEEN = "no stall"

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from tests.observer.script import MS, Observed, Relay, ns
+from tests.observer.script import Observed, Relay, ns
 from tests.simulation import wire
 from tests.simulation.delivery import Delivery, Event, after, deliver
 from tests.simulation.engine import Job, Rank, clear_step
@@ -21,6 +21,7 @@ from tests.simulation.truth import TrueStall, true_stalls
 
 from prefillwatch.analysis.delays import Stall
 from prefillwatch.analysis.verdicts.evidence import EnginePage
+from prefillwatch.units import MS
 from prefillwatch.wire.tap import Finish, Kind
 
 UNTIL = 30_000.0

@@ -12,12 +12,13 @@ from typing import Final, NamedTuple
 from prefillwatch.analysis.cost import StepCost
 from prefillwatch.analysis.requests import Request
 from prefillwatch.contract.causes import UNATTRIBUTED
+from prefillwatch.units import NS
 
 FREEZE: Final = "freeze"
 WAIT: Final = "wait"
 
 #: Delays of one cause less than this apart are one incident.
-CHAIN_NS: Final = 1_000_000_000
+CHAIN_NS: Final = NS
 #: An incident names at most so many culprits.
 _MOST_NAMED: Final = 256
 #: An incident may last for hours; its victims are counted up to here.

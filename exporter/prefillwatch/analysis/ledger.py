@@ -19,12 +19,13 @@ import numpy as np
 from prefillwatch.analysis.arrays import BoolArray, IntArray
 from prefillwatch.analysis.deadlines import Promises
 from prefillwatch.analysis.facts import Sink
-from prefillwatch.analysis.model_books import NS, ModelBooks
+from prefillwatch.analysis.model_books import ModelBooks
 from prefillwatch.analysis.requests import LOST, NONE, PrefixMemory, PromptBuckets, Request, TokenRatio
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, Step
 from prefillwatch.analysis.tokens import GapBatch, GapBook, Gaps, PendingGaps
 from prefillwatch.analysis.verdicts import EnginePage, Return, Silence, StallTracker, StallWatch
+from prefillwatch.units import NS
 from prefillwatch.wire.fingerprint import BLOCK_CHARS, BLOCK_TOKENS
 
 #: A gap whose steps are not final so long after its end is judged by what is known: its step has closed by then, and

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from prefillwatch.analysis.arrays import FloatArray, IntArray
 from prefillwatch.analysis.cost import StepModel
 from prefillwatch.analysis.requests import prompt_length_windows
 from prefillwatch.analysis.tokens import ConcurrencyMeter, GapPromptCorrelation, SlidingWindows
-
-NS: Final = 1_000_000_000
 
 
 class ModelBooks:

@@ -7,8 +7,8 @@ from collections import deque
 from typing import Final
 
 from prefillwatch.engine.kinds import EngineSample
+from prefillwatch.units import NS
 
-NS = 1_000_000_000
 #: So many pages in a row with an earlier start time are no other process that answers in turn with ours: that would
 #: have to win the toss each time.
 _EARLIER_PAGES: Final = 30

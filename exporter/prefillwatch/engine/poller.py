@@ -16,9 +16,10 @@ from typing import Final, Protocol
 import msgspec
 
 from prefillwatch.analysis.settings import DEFAULT_WINDOWS_S
-from prefillwatch.engine.carry import NS, EngineCarry
+from prefillwatch.engine.carry import EngineCarry
 from prefillwatch.engine.fetch import Fetcher, FetchError
 from prefillwatch.engine.kinds import MOST_ENGINES, EngineSample, PageError, PageSample, read_page
+from prefillwatch.units import NS
 
 LARGEST_PAGE: Final = 16 << 20
 LARGEST_MODEL_LIST: Final = 1 << 20

@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 import httptools
 import msgspec
 
+from prefillwatch.units import NS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -53,12 +55,12 @@ class Answer:
 
     @property
     def ttft_seconds(self) -> float | None:
-        return (self.reads_ns[0] - self.sent_ns) / 1e9 if self.reads_ns else None
+        return (self.reads_ns[0] - self.sent_ns) / NS if self.reads_ns else None
 
     @property
     def gaps_seconds(self) -> list[float]:
         """Inter-token latencies: the time between consecutive reads."""
-        return [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(self.reads_ns)]
+        return [(later - earlier) / NS for earlier, later in itertools.pairwise(self.reads_ns)]
 
 
 async def ask(

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from prefillwatch.units import NS
 from prefillwatch.wire.request import GLANCED_BYTES, MAX_INFLATED_BYTES, RequestFacts, glance, read_request
 from prefillwatch.wire.routes import endpoint_of
 from prefillwatch.wire.tap import RequestHead
@@ -29,7 +30,6 @@ UNANSWERED_SHARE: Final = 0.1
 ACCEPTED_SHARE: Final = 0.2
 #: Why of a body no more than its size counts.
 UNREAD_REASONS: Final = ("memory", "time", "content", "lost")
-_NS: Final = 1_000_000_000
 
 
 class Allowance:
@@ -39,13 +39,13 @@ class Allowance:
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._left_ns = share * _NS
+        self._left_ns = share * NS
         self._filled_ns = 0
 
     def is_left(self, now_ns: int) -> bool:
         passed_ns = max(0, now_ns - self._filled_ns)
         self._filled_ns += passed_ns
-        self._left_ns = min(self._left_ns + passed_ns * self._share, self._share * _NS)
+        self._left_ns = min(self._left_ns + passed_ns * self._share, self._share * NS)
         return self._left_ns > 0
 
     def spend(self, cpu_ns: int) -> None:

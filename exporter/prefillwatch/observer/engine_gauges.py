@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from prefillwatch.analysis.verdicts import NS, EnginePage
+from prefillwatch.analysis.verdicts import EnginePage
 from prefillwatch.engine.kinds import EngineSample, PageSample
 from prefillwatch.engine.nvml import GpuMemory
 from prefillwatch.engine.poller import EngineState, UpstreamSnapshot
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
 from prefillwatch.export.spec import window_name
+from prefillwatch.units import NS
 
 Values = dict[Labels, float | None]
 T = TypeVar("T", int, float)

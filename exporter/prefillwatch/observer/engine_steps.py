@@ -14,8 +14,8 @@ import numpy as np
 
 from prefillwatch.analysis.tokens import SlidingWindows, quantile_of_all
 from prefillwatch.engine.step_report import StepReport
+from prefillwatch.units import NS
 
-NS: Final = 1_000_000_000
 PARTS: Final = ("engine", "frontend", "network")
 _P99: Final = 0.99
 #: A link that says nothing for so long may have ended its chain of steps.

@@ -8,6 +8,7 @@ from typing import Final
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import Event, Lifecycle, ModelNames, Request, outcome
 from prefillwatch.observer.bodies import HeldBody, RequestBodies
+from prefillwatch.units import MS
 from prefillwatch.wire.answer import AnswerReader, is_event_stream
 from prefillwatch.wire.in_flight import Stage
 from prefillwatch.wire.printable import printable
@@ -15,7 +16,6 @@ from prefillwatch.wire.request import RequestFacts
 from prefillwatch.wire.routes import GENERATING, endpoint_of
 from prefillwatch.wire.tap import End, Kind, RequestHead, ResponseHead, decode_payload
 
-_MS: Final = 1_000_000
 _NO_FACTS: Final = RequestFacts(endpoint="other")
 
 
@@ -75,8 +75,8 @@ class Exchange:
             model=names.number(self._label),
             generating=endpoint in GENERATING and head.method == "POST",
             request_id=printable(head.request_id),
-            ttft_target_ns=round(head.slo_ttft_ms * _MS),
-            tpot_target_ns=round(head.slo_tpot_ms * _MS),
+            ttft_target_ns=round(head.slo_ttft_ms * MS),
+            tpot_target_ns=round(head.slo_tpot_ms * MS),
         )
 
         if head.resumed:  # what is seen from here on counts, but its first token may have passed

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.model_books import NS, ModelBooks
+from prefillwatch.analysis.model_books import ModelBooks
 from prefillwatch.analysis.requests import ModelNames
 from prefillwatch.analysis.tokens import SlidingWindows
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
 from prefillwatch.export.spec import Spec, window_name
 from prefillwatch.observer.advice import publish_cost_models
+from prefillwatch.units import NS
 
 Values = dict[Labels, float | None]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from prefillwatch.analysis.delays import Incident, Tally
-from prefillwatch.analysis.model_books import NS
 from prefillwatch.analysis.requests import ModelNames
+from prefillwatch.units import MS, NS
 
 MOST_KEPT: Final = 1000
 #: Culprits listed; `culprit_count` and `culprit_tokens` are of all.
@@ -29,7 +29,7 @@ class IncidentHistory:
     """The incidents that are over, the latest first. ``prefix`` sets the ids of one observer apart from another's."""
 
     def __init__(self, names: ModelNames, prefix: str = "", wall_offset: Callable[[], float] = wall_offset) -> None:
-        self.prefix = prefix or f"{time.time_ns() // 1_000_000:x}"
+        self.prefix = prefix or f"{time.time_ns() // MS:x}"
         self.log = True
         #: Is told of each incident that is over.
         self.heard: Callable[[dict[str, Any]], None] | None = None

@@ -15,6 +15,7 @@ import numpy as np
 
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import Request
+from prefillwatch.units import MS
 
 #: More streams than this have no lane until one is free; those that stall get one all the same.
 MOST_LANES: Final = 500
@@ -24,7 +25,6 @@ _MOST_BURSTS: Final = 200
 #: Ticks kept for the next frame: a second and more of the most that is to be expected. Only a recording that is played
 #: very fast has more, and nobody could see them.
 MOST_TICKS: Final = 50_000
-_MS: Final = 1_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -56,11 +56,11 @@ class Lanes:
         self._parting: list[Lane] = []  # gone, with ticks that were not told yet
 
     def ms(self, time_ns: int) -> int:
-        return (time_ns - self._base_ns) // _MS
+        return (time_ns - self._base_ns) // MS
 
     def take(self, slots: list[int], times_ns: list[int], events: list[int]) -> None:
         """A batch of reads, and the token events of each. Every slot belongs to one sequence for the whole of it."""
-        slot, ms = np.array(slots, np.int64), (np.array(times_ns, np.int64) - self._base_ns) // _MS
+        slot, ms = np.array(slots, np.int64), (np.array(times_ns, np.int64) - self._base_ns) // MS
         if max(events) >= BURST:
             self._note_bursts(slots, ms.tolist(), events)
         self._keep(len(slots))

@@ -32,11 +32,11 @@ import msgspec
 from prefillwatch import __version__
 from prefillwatch.analysis.delays import FREEZE, Stall
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.model_books import NS
 from prefillwatch.analysis.requests import ModelNames
 from prefillwatch.contract.causes import CAUSES
 from prefillwatch.observer.lanes import MOST_LANES, Lane, Lanes
 from prefillwatch.observer.live_prefills import Prefills
+from prefillwatch.units import MS, NS
 
 #: Time between two frames, of the clock passed in.
 FRAME_NS: Final = NS // 5
@@ -44,7 +44,6 @@ FIGURES_NS: Final = NS
 INCIDENTS: Final = 30
 #: A browser that lost us asks again after so many milliseconds.
 RETRY_MS: Final = 1000
-_MS: Final = 1_000_000
 
 Figures = Callable[[], dict[str, Any]]
 Incidents = Callable[[int], list[dict[str, Any]]]
@@ -207,7 +206,7 @@ class _View:
         ledger = self._ledger
         silent = ledger.silences(self.now_ns)
         longest_ms = round(max((each.seconds for each in silent), default=0.0) * 1000)
-        clear_ms = round(ledger.heartbeat.clear_step_ns / _MS)
+        clear_ms = round(ledger.heartbeat.clear_step_ns / MS)
         return [decoding, self._prefills.count, sum(each.frozen for each in silent), longest_ms, clear_ms]
 
     def _describe(self, lane: Lane) -> list[Any]:

@@ -20,7 +20,6 @@ from starlette.applications import Starlette
 
 from prefillwatch import __version__, logs
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.model_books import NS
 from prefillwatch.analysis.requests import ModelNames, PromptBuckets, Request
 from prefillwatch.engine.fetch import Fetcher
 from prefillwatch.engine.kinds import PageSample
@@ -51,6 +50,7 @@ from prefillwatch.observer.state import relay_now, streams_now
 from prefillwatch.observer.taps import TapReader
 from prefillwatch.observer.told_steps import ToldSteps
 from prefillwatch.settings.observer import READY_LINE, Control, ObserverSettings, Restarts, decode_control
+from prefillwatch.units import NS
 from prefillwatch.wire.reasons import RelayReason
 from prefillwatch.wire.tap import MAX_PACKET_BYTES, End, Finish
 

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
+from prefillwatch.units import NS
+
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -25,7 +27,7 @@ def read_process(pid: int, root: str = "/proc") -> ProcessFigures | None:
         pages = int(_words(f"{own}/statm")[1])
     except (OSError, ValueError, IndexError):
         return None
-    return ProcessFigures(on_core / 1e9, waited / 1e9, pages * _PAGE_BYTES)
+    return ProcessFigures(on_core / NS, waited / NS, pages * _PAGE_BYTES)
 
 
 def _words(path: str) -> list[bytes]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.model_books import NS
 from prefillwatch.analysis.requests import ModelNames, Request
 from prefillwatch.observer.taps import RelayTap
+from prefillwatch.units import NS
 
 #: Streams and prefills listed; the counts beside the lists are always of all.
 MOST_LISTED: Final = 500

@@ -20,6 +20,7 @@ from prefillwatch.analysis.requests import LifecycleError, ModelNames
 from prefillwatch.observer.bodies import RequestBodies
 from prefillwatch.observer.exchange import Exchange
 from prefillwatch.observer.usual import Record, UsualReads
+from prefillwatch.units import NS
 from prefillwatch.wire.in_flight import BLOCKED, Ask, InFlight, decode_in_flight, encode_asks, spread
 from prefillwatch.wire.tap import (
     End,
@@ -39,7 +40,7 @@ MAX_EXCHANGES: Final = 65_536
 #: the socket for a beat.
 _BEHIND_NS: Final = 500_000_000
 #: … unless nothing came any more for so long.
-_SILENT_NS: Final = 1_000_000_000
+_SILENT_NS: Final = NS
 #: Between two lists of one relay.
 _LIST_EVERY_NS: Final = 500_000_000
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from prefillwatch.analysis.delays import Incident
 from prefillwatch.export.flight_request import FlightError, FlightFile, TooSoonError
+from prefillwatch.units import NS
 
-NS: Final = 1_000_000_000
 SUFFIX: Final = ".pfw"
 #: After an incident is over, so that its aftermath is in the file.
 _SETTLE_NS: Final = 2 * NS

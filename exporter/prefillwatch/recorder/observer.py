@@ -27,8 +27,8 @@ from prefillwatch.recorder.notes import FactNotes, TextNotes
 from prefillwatch.recorder.ring import Ring
 from prefillwatch.recorder.sink import FileSink
 from prefillwatch.settings.observer import ObserverSettings
+from prefillwatch.units import NS
 
-NS: Final = 1_000_000_000
 #: What is not written within this time, or beyond this size, is lost when the process dies.
 _CHUNK_NS: Final = 2 * NS
 _CHUNK_BYTES: Final = 1 << 20

@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Sequence
 
 from prefillwatch.recorder.chunks import Kind
 from prefillwatch.recorder.file import RecordingFile
-from prefillwatch.recorder.replay import NS, ReplayClock, ReplayObserver
+from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
 from prefillwatch.recorder.summary import Played
+from prefillwatch.units import NS
 
 #: What the live page takes for the pace when there is none.
 _AS_FAST_AS_CAN_BE = 1000.0

@@ -24,8 +24,7 @@ from prefillwatch.recorder.learned import recall
 from prefillwatch.recorder.told import ToldTaps
 from prefillwatch.recorder.totals import GapTotals, TotallingPublisher
 from prefillwatch.settings.observer import Control, ObserverSettings
-
-NS: Final = 1_000_000_000
+from prefillwatch.units import NS
 
 
 class ReplayClock:

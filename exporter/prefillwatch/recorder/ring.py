@@ -6,7 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-NS: Final = 1_000_000_000
+from prefillwatch.units import NS
+
 #: A window is made of so many segments, so that it is never longer by more than one of them.
 _SEGMENTS: Final = 8
 _SHORTEST_NS: Final = 5 * NS

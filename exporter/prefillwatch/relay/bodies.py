@@ -21,6 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from prefillwatch.units import NS
+
 #: A million characters of prompt; what is larger has images, sound or files in it.
 SMALL_BODY: Final = 1024 * 1024
 #: Part of the budget that is for small bodies.
@@ -30,9 +32,9 @@ _LEAST_SMALL_SHARE: Final = 4 * SMALL_BODY
 #: Part of a small share beyond it that requests may take which come while the one before is being answered.
 _EARLY_SHARE: Final = 4
 #: A large upload waits for room as long as this. Balancers try elsewhere after a 503, and may be waiting for it.
-_PATIENCE_NS: Final = 15 * 10**9
+_PATIENCE_NS: Final = 15 * NS
 #: Nobody is called slow before.
-_GRACE_NS: Final = 2 * 10**9
+_GRACE_NS: Final = 2 * NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Bodies:
         self.small = 0
         self.large = 0
         self.early = 0
-        self._limit_ns = int(request_limit_s * 1e9)
+        self._limit_ns = int(request_limit_s * NS)
         self._clock = clock
         # Each in order, the oldest first.
         self._unfinished: dict[Claim, None] = {}  # small ones and those that wait

@@ -9,6 +9,8 @@ import enum
 from types import MappingProxyType
 from typing import Final
 
+from prefillwatch.units import NS
+
 
 class ClientState(enum.IntEnum):
     HANDSHAKE = 0  # TLS is being agreed on
@@ -53,14 +55,14 @@ UNREAD: Final = frozenset((_S.WAITING, _S.ANSWERING, _S.FULL, _S.LAST))
 #: just connected is about to send a request, which takes no longer than a long way, and a head comes in one piece.
 PLACE_PATIENCE_NS: Final = MappingProxyType(
     {
-        _S.HANDSHAKE: 1_000_000_000,
+        _S.HANDSHAKE: NS,
         _S.IDLE: 250_000_000,
-        _S.AHEAD: 1_000_000_000,
-        _S.HEAD: 1_000_000_000,
+        _S.AHEAD: NS,
+        _S.HEAD: NS,
         _S.BODY: 10_000_000_000,
         _S.WAITING: 10_000_000_000,
-        _S.CLOSING: 1_000_000_000,
-        _S.BREAKING: 1_000_000_000,
+        _S.CLOSING: NS,
+        _S.BREAKING: NS,
         _S.LINGERING: 250_000_000,
     }
 )

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from prefillwatch.relay.reactor import Reactor, monotonic_ns
+from prefillwatch.units import NS
 
 #: Ending one may mean an answer: as many are ended before tokens have their turn.
 _AT_ONCE: Final = 16
@@ -23,7 +24,7 @@ class Deadlines(Generic[T]):
 
     def __init__(self, reactor: Reactor, seconds: float, expired: Callable[[T], None]) -> None:
         self._reactor = reactor
-        self._duration_ns = int(seconds * 1e9)
+        self._duration_ns = int(seconds * NS)
         self._expired = expired
         self._due: dict[T, int] = {}
         self._armed = False

@@ -15,6 +15,7 @@ from prefillwatch.relay.reactor import EDGES, Reactor, monotonic_ns
 from prefillwatch.relay.settings import Upstream
 from prefillwatch.relay.sockets import prepare
 from prefillwatch.relay.upstream import UpstreamConnection
+from prefillwatch.units import NS
 from prefillwatch.wire.reasons import RelayReason
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 Address = tuple[int, object]  # family, what connect() takes
 
-_LOOKUP_TTL_NS: Final = 30 * 10**9
+_LOOKUP_TTL_NS: Final = 30 * NS
 _NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 #: A unix socket whose backlog is full says so at once instead of making us wait.
 _BACKLOG_RETRY_S: Final = 0.01

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-NS: Final = 1_000_000_000
+from prefillwatch.units import NS
+
 #: So many in a row have to be of one age. A server that is restarted closes connections too, of whatever age they are.
 _AGREEING: Final = 3
 #: Ages that differ by less are the same: timers of a busy server run late.

@@ -28,12 +28,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from prefillwatch.units import MS, NS
+
 monotonic_ns = time.monotonic_ns
 Handler = Callable[[int], None]
 
 _MAX_EVENTS: Final = 512
 #: Longest sleep; also the bound on how late a change made by another thread without a wake-up is seen.
-_MAX_WAIT_NS: Final = 60 * 10**9
+_MAX_WAIT_NS: Final = 60 * NS
 EDGES: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 #: What an event says when there is something to read, room to write, and nothing else.
 QUIET: Final = select.EPOLLIN | select.EPOLLOUT
@@ -128,7 +130,7 @@ class Reactor:
         self._due = self._timers[0][0]
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self.call_at(monotonic_ns() + int(seconds * 1e9), callback)
+        self.call_at(monotonic_ns() + int(seconds * NS), callback)
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Call in the next turn, after the events that wait by then."""
@@ -247,7 +249,7 @@ class Reactor:
         while timers and timers[0][0] <= now:
             due, _, callback = heapq.heappop(timers)
             # A sleep lasts whole milliseconds; only what comes on top of that is late.
-            woke_at = before - (before - due) // 1_000_000 * 1_000_000 if before else due
+            woke_at = before - (before - due) // MS * MS if before else due
             self.late_ns = max(0, now - max(due, woke_at))
             self.guarded(callback)
         self._due = timers[0][0] if timers else now + _MAX_WAIT_NS

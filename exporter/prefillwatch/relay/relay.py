@@ -34,6 +34,7 @@ from prefillwatch.relay.supervisor_line import Pulse, SupervisorLine
 from prefillwatch.relay.tap_writer import TapWriter
 from prefillwatch.relay.unsent import Unsent
 from prefillwatch.relay.upstream import Pool
+from prefillwatch.units import NS
 from prefillwatch.wire.faults import place_of
 from prefillwatch.wire.in_flight import SLICE, Ask, InFlight, encode_in_flight, spread
 from prefillwatch.wire.tap import Hello, Kind, RelayStats
@@ -353,7 +354,7 @@ class Relay:
         self.bodies.tick()
         self._in_slices(lambda exchange: exchange.acknowledge_late_again(now), list(self.exchanges.values()))
         if self.settings.idle_limit_s:
-            since_ns = now - int(self.settings.idle_limit_s * 1e9)
+            since_ns = now - int(self.settings.idle_limit_s * NS)
             self._in_slices(lambda exchange: exchange.end_if_silent(since_ns), list(self.exchanges.values()))
         if os.getppid() != self._parent and not self.draining:
             self.drain()  # the supervisor is gone, and with it all who could stop or restart us

@@ -13,6 +13,7 @@ from prefillwatch.relay.hops import Hop
 from prefillwatch.relay.http_head import Request
 from prefillwatch.relay.reactor import monotonic_ns
 from prefillwatch.relay.request_body import RequestBody
+from prefillwatch.units import NS
 
 #: Handed over in one turn of the loop, so that a large upload holds up nobody.
 _MAX_PER_TURN: Final = 1024 * 1024
@@ -20,7 +21,7 @@ _MAX_PER_TURN: Final = 1024 * 1024
 _MAX_JOINED: Final = 16 * 1024
 #: A kept connection that was dead already shows it within this time. Later, the request may have been worked on.
 REPEAT_WITHIN_S: Final = 1.0
-_REPEAT_WITHIN_NS: Final = int(REPEAT_WITHIN_S * 1e9)
+_REPEAT_WITHIN_NS: Final = int(REPEAT_WITHIN_S * NS)
 
 
 class Kept:

@@ -19,6 +19,7 @@ from typing import Final
 
 from prefillwatch.relay.lag import LagHistogram
 from prefillwatch.relay.reactor import EDGES, Reactor
+from prefillwatch.units import MS
 from prefillwatch.wire.in_flight import Ask, decode_ask
 from prefillwatch.wire.tap import MAX_PACKET_BYTES, Kind, PacketBuilder, Payload, encode_payload, pieces, without_bodies
 
@@ -253,4 +254,4 @@ def _packet_socket(fd: int) -> socket.socket:
 
 
 def _new_epoch() -> int:
-    return (time.time_ns() // 1_000_000 ^ os.getpid() << 16) & 0xFFFFFFFF
+    return (time.time_ns() // MS ^ os.getpid() << 16) & 0xFFFFFFFF

@@ -13,6 +13,7 @@ from prefillwatch.relay.deadlines import Deadlines
 from prefillwatch.relay.idle_limit import IdleLimit
 from prefillwatch.relay.reactor import Reactor, monotonic_ns
 from prefillwatch.relay.sockets import acknowledge_late, acknowledges_late, unacknowledged
+from prefillwatch.units import NS
 
 if TYPE_CHECKING:
     from prefillwatch.relay.tls import TlsSocket
@@ -23,7 +24,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 _KEEP_ALIVE_MARGIN_S: Final = 1.0
 #: Of a Keep-Alive header.
 _MAX_PARAMETERS: Final = 8
-_LATE_LASTS_NS: Final = 1_000_000_000
+_LATE_LASTS_NS: Final = NS
 
 
 class ByteStream(Protocol):
@@ -168,7 +169,7 @@ class Pool:
             connection.close()
             return
         connection.idle_since_ns = now
-        connection.expires_ns = now + int(seconds * 1e9)
+        connection.expires_ns = now + int(seconds * NS)
         connection.wait_in(self)
         self._idle[connection] = None
         self._limits.add(connection)

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from prefillwatch.analysis.cost.cost import Busy, StepCost, fit
+from prefillwatch.units import MS
 
-MS = 1_000_000
 TRUE = StepCost(token_ns=120_000.0, context_ns=12.0, mixed_ns=25.0 * MS)
 
 

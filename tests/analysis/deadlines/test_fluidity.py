@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from prefillwatch.analysis.deadlines.fluidity import Fluidity
-
-MS = 1_000_000
+from prefillwatch.units import MS
 
 
 def play(gaps_ms: list[int], tokens: list[int] | None = None, *, together: bool = False) -> list[tuple[int, int]]:

@@ -16,9 +16,9 @@ from prefillwatch.analysis.requests.lifecycle import (
     State,
     outcome,
 )
+from prefillwatch.units import MS
 from prefillwatch.wire.tap import Finish
 
-MS = 1_000_000
 REQUEST_END, SENT, RESPONSE, FIRST, TOKEN, HOLE, END, TOLD_AGAIN = Event
 
 

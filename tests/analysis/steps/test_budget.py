@@ -4,8 +4,8 @@ import pytest
 
 from prefillwatch.analysis.steps.budget import Learner
 from prefillwatch.analysis.steps.packing import OpenStep, Prompt
+from prefillwatch.units import MS
 
-MS = 1_000_000
 CLEAR = 20
 TOKEN_NS = 0.1 * MS
 

@@ -1,8 +1,7 @@
 """What a step takes that carries no prompt."""
 
 from prefillwatch.analysis.steps.clear_step import ClearStep
-
-MS = 1_000_000
+from prefillwatch.units import MS
 
 
 def learn(clear: ClearStep, *durations_ms: float, streams: int = 6, waiting: bool = False) -> ClearStep:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from prefillwatch.analysis.steps.engine_reported import board
 from prefillwatch.analysis.steps.packing import Prompt
-
-MS = 1_000_000
+from prefillwatch.units import MS
 
 
 def prompt(rid: str, sent: float, uncached: int, first: float | None = None, **more: object) -> Prompt:

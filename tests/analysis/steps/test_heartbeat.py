@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefillwatch.analysis.steps.heartbeat import Heartbeat, Step
-
-MS = 1_000_000
+from prefillwatch.units import MS
 
 
 def feed(heartbeat: Heartbeat, *reads: tuple[float, str]) -> list[tuple[float, float, int]]:

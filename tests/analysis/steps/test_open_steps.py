@@ -4,8 +4,8 @@ from prefillwatch.analysis.cost.cost import StepCost
 from prefillwatch.analysis.steps.clear_step import ClearStep
 from prefillwatch.analysis.steps.open_steps import OpenSteps
 from prefillwatch.analysis.steps.packing import Engine, Prompt
+from prefillwatch.units import MS
 
-MS = 1_000_000
 ENGINE = Engine(budget=2048, proven=True, cost=StepCost(0.1 * MS))
 
 

@@ -2,8 +2,8 @@
 
 from prefillwatch.analysis.cost.cost import StepCost
 from prefillwatch.analysis.steps.packing import UNLIMITED, Engine, OpenStep, Prompt, place, place_gone
+from prefillwatch.units import MS
 
-MS = 1_000_000
 CLEAR = 20
 COST = StepCost(token_ns=0.1 * MS, trusted=True)
 CHUNKED = Engine(budget=2048, proven=True, cost=COST)

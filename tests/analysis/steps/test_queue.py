@@ -2,8 +2,7 @@
 
 from prefillwatch.analysis.steps.packing import Prompt
 from prefillwatch.analysis.steps.queue import PromptQueue
-
-S = 1_000_000_000
+from prefillwatch.units import NS
 
 
 def room(**sent_s: float) -> PromptQueue:
@@ -14,7 +13,7 @@ def room(**sent_s: float) -> PromptQueue:
 
 
 def prompt(rid: str, sent_s: float, tokens: int = 300, streamed: bool = True) -> Prompt:
-    return Prompt(rid, round(sent_s * S), tokens, tokens, streamed=streamed)
+    return Prompt(rid, round(sent_s * NS), tokens, tokens, streamed=streamed)
 
 
 def names(prompts: list[Prompt]) -> str:
@@ -24,16 +23,16 @@ def names(prompts: list[Prompt]) -> str:
 def test_first_tokens_come_out_in_order_of_time_and_once() -> None:
     waiting = room(a=1, b=1, c=1)
     for rid, at in (("b", 3), ("a", 2), ("c", 5)):
-        waiting.first_token(rid, at * S)
-    assert names(waiting.take_firsts(3 * S)) == "ab"
-    assert names(waiting.take_firsts(9 * S)) == "c"
-    assert waiting.take_firsts(9 * S) == []
+        waiting.first_token(rid, at * NS)
+    assert names(waiting.take_firsts(3 * NS)) == "ab"
+    assert names(waiting.take_firsts(9 * NS)) == "c"
+    assert waiting.take_firsts(9 * NS) == []
     assert list(waiting.waiting) == []
 
 
 def test_a_request_with_a_first_token_is_unplaced_until_placed() -> None:
     waiting = room(a=1, b=2)
-    waiting.first_token("a", 3 * S)
+    waiting.first_token("a", 3 * NS)
     oldest = waiting.oldest_unplaced()
     assert oldest is not None
     assert oldest.rid == "a"
@@ -52,41 +51,41 @@ def test_the_oldest_besides_some() -> None:
 
 def test_who_leaves_is_not_waited_for() -> None:
     waiting = room(a=1, b=2, c=3)
-    waiting.leave("b", 4 * S)
-    waiting.leave("a", 5 * S)
+    waiting.leave("b", 4 * NS)
+    waiting.leave("a", 5 * NS)
     assert list(waiting.unplaced) == ["c"]
-    assert names(waiting.take_left(4 * S, 9 * S)) == ""  # "a" arrived first and is still there at 4
-    assert names(waiting.take_left(9 * S, 1 * S)) == "a"
-    assert names(waiting.take_left(9 * S, 9 * S)) == "b"
+    assert names(waiting.take_left(4 * NS, 9 * NS)) == ""  # "a" arrived first and is still there at 4
+    assert names(waiting.take_left(9 * NS, 1 * NS)) == "a"
+    assert names(waiting.take_left(9 * NS, 9 * NS)) == "b"
 
 
 def test_a_first_token_counts_once_and_unknown_requests_do_not() -> None:
     waiting = room(a=1)
-    waiting.first_token("a", 2 * S)
-    waiting.first_token("a", 3 * S)
-    waiting.first_token("ghost", 3 * S)
-    waiting.leave("a", 4 * S)
-    waiting.leave("ghost", 4 * S)
-    assert [each.over_ns for each in waiting.take_firsts(9 * S)] == [2 * S]
+    waiting.first_token("a", 2 * NS)
+    waiting.first_token("a", 3 * NS)
+    waiting.first_token("ghost", 3 * NS)
+    waiting.leave("a", 4 * NS)
+    waiting.leave("ghost", 4 * NS)
+    assert [each.over_ns for each in waiting.take_firsts(9 * NS)] == [2 * NS]
     assert waiting.left == []
 
 
 def test_nobody_waits() -> None:
     waiting = room(a=2)
-    assert waiting.nobody(0, 1 * S, -1)
-    assert not waiting.nobody(1 * S, 3 * S, -1)
-    waiting.first_token("a", 4 * S)
-    assert not waiting.nobody(3 * S, 5 * S, -1)
-    assert waiting.nobody(4 * S, 5 * S, -1)
+    assert waiting.nobody(0, 1 * NS, -1)
+    assert not waiting.nobody(1 * NS, 3 * NS, -1)
+    waiting.first_token("a", 4 * NS)
+    assert not waiting.nobody(3 * NS, 5 * NS, -1)
+    assert waiting.nobody(4 * NS, 5 * NS, -1)
 
 
 def test_those_passed_over_may_be_left_out() -> None:
     waiting = room(a=1, b=5)
-    assert not waiting.nobody(6 * S, 7 * S, 3 * S)
-    assert waiting.nobody(6 * S, 7 * S, 5 * S)
-    assert names(waiting.fresh(0, 9 * S)) == "ab"
-    assert names(waiting.fresh(1 * S, 9 * S)) == "b"
-    assert names(waiting.fresh(0, 4 * S)) == "a"
+    assert not waiting.nobody(6 * NS, 7 * NS, 3 * NS)
+    assert waiting.nobody(6 * NS, 7 * NS, 5 * NS)
+    assert names(waiting.fresh(0, 9 * NS)) == "ab"
+    assert names(waiting.fresh(1 * NS, 9 * NS)) == "b"
+    assert names(waiting.fresh(0, 4 * NS)) == "a"
 
 
 def test_an_answer_that_is_not_streamed_never_blocks_but_counts_as_waiting() -> None:
@@ -94,16 +93,16 @@ def test_an_answer_that_is_not_streamed_never_blocks_but_counts_as_waiting() -> 
     silent = prompt("a", 1, streamed=False)
     waiting.enter(silent)
     assert waiting.oldest_unplaced() is None
-    assert not waiting.nobody(2 * S, 3 * S, 0)
-    waiting.leave("a", 4 * S)
-    assert waiting.nobody(4 * S, 5 * S, 0)
+    assert not waiting.nobody(2 * NS, 3 * NS, 0)
+    waiting.leave("a", 4 * NS)
+    assert waiting.nobody(4 * NS, 5 * NS, 0)
 
 
 def test_large_prompts_among_those_who_wait_longest() -> None:
     waiting = PromptQueue()
     for rid, tokens in (("a", 300), ("b", 9000), ("c", 5000)):
         waiting.enter(prompt(rid, 1, tokens))
-    assert names(waiting.large(2048, 2 * S)) == "bc"
+    assert names(waiting.large(2048, 2 * NS)) == "bc"
     assert waiting.large(2048, 0) == []
 
 
@@ -112,11 +111,11 @@ def test_memory_is_bounded_also_while_one_request_waits_for_ever() -> None:
     for number in range(50_000):
         waiting.enter(prompt(f"r{number}", number, streamed=number % 3 > 0))
         if number % 2:
-            waiting.first_token(f"r{number}", (number + 1) * S)
-        waiting.leave(f"r{number}", (number + 1) * S)
-        for each in waiting.take_firsts(number * S):
+            waiting.first_token(f"r{number}", (number + 1) * NS)
+        waiting.leave(f"r{number}", (number + 1) * NS)
+        for each in waiting.take_firsts(number * NS):
             waiting.placed(each)
-        waiting.forget((number - 100) * S, 10_000)
+        waiting.forget((number - 100) * NS, 10_000)
     assert list(waiting.waiting) == ["stuck"]
     sizes = [len(waiting._known), len(waiting.silent), len(waiting._over), len(waiting.unplaced), len(waiting.left)]
     assert max(sizes) <= 10_001
@@ -127,6 +126,6 @@ def test_at_most_so_many_are_remembered() -> None:
     waiting = PromptQueue()
     for number in range(500):
         waiting.enter(prompt(f"r{number}", number))
-        waiting.leave(f"r{number}", number * S + 1)
+        waiting.leave(f"r{number}", number * NS + 1)
     waiting.forget(0, 20)
     assert (len(waiting._known), len(waiting.left)) == (20, 20)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from prefillwatch.analysis.steps.heartbeat import Step
 from prefillwatch.analysis.steps.timeline import PrefillTimeline, Split, StepFacts
+from prefillwatch.units import MS
 
-MS = 1_000_000
 LATER = 200
 """By so many milliseconds later everything about a step is known."""
 

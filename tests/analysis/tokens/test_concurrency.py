@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prefillwatch.analysis.tokens.concurrency import LEVEL_LABELS, ConcurrencyMeter, level
-
-SECOND = 1_000_000_000
+from prefillwatch.units import NS
 
 
 def totals(meter):
@@ -30,20 +29,20 @@ def test_less_than_nobody_is_nobody():
 
 def test_a_morning():
     meter = ConcurrencyMeter()
-    meter.change(100 * SECOND, 0)  # the first call only begins
-    meter.change(110 * SECOND, 1)  # ten seconds of silence
+    meter.change(100 * NS, 0)  # the first call only begins
+    meter.change(110 * NS, 1)  # ten seconds of silence
     meter.tokens(1)
     meter.tokens(400)
-    meter.change(120 * SECOND, 2)
+    meter.change(120 * NS, 2)
     meter.tokens(300)
-    meter.change(125 * SECOND, 3)
-    meter.change(126 * SECOND, 4)  # the same level
+    meter.change(125 * NS, 3)
+    meter.change(126 * NS, 4)  # the same level
     meter.tokens(180)
     meter.finished()
-    meter.change(128 * SECOND, 3)
+    meter.change(128 * NS, 3)
     meter.finished(3)
-    meter.change(128 * SECOND, 0)
-    meter.settle(130 * SECOND)
+    meter.change(128 * NS, 0)
+    meter.settle(130 * NS)
     assert totals(meter) == {"0": (12.0, 0, 0), "1": (10.0, 401, 0), "2": (5.0, 300, 0), "3-4": (3.0, 180, 4)}
 
 
@@ -52,9 +51,9 @@ def test_reading_in_the_middle_changes_nothing():
     for meter in (plain, read):
         meter.change(0, 7)
     for third in range(1, 30):
-        read.settle(third * SECOND // 3)
+        read.settle(third * NS // 3)
     for meter in (plain, read):
-        meter.change(10 * SECOND, 0)
+        meter.change(10 * NS, 0)
     assert totals(plain) == totals(read) == {"5-8": (10.0, 0, 0)}
 
 
@@ -68,9 +67,9 @@ def test_all_levels_together_are_the_time_watched():
 
 def test_a_clock_that_steps_back_adds_nothing():
     meter = ConcurrencyMeter()
-    meter.change(10 * SECOND, 1)
-    meter.change(5 * SECOND, 2)
-    meter.settle(12 * SECOND)
+    meter.change(10 * NS, 1)
+    meter.change(5 * NS, 2)
+    meter.settle(12 * NS)
     assert totals(meter) == {"2": (2.0, 0, 0)}
 
 

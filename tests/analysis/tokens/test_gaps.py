@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefillwatch.analysis.tokens.gaps import GapBook
-
-MS = 1_000_000
+from prefillwatch.units import MS
 
 
 def read(book, *reads):

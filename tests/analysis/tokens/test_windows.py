@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefillwatch.analysis.tokens.windows import LogBuckets, SlidingWindows, quantile_rank
+from prefillwatch.units import NS
 
-SECOND = 1_000_000_000
 PROMISED = 0.01
 
 quantiles = st.one_of(st.sampled_from([0.5, 0.9, 0.99, 0.999, 1.0]), st.floats(0.001, 1.0))
@@ -66,9 +66,7 @@ def test_one_by_one_or_all_at_once(values, q):
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 8 * SECOND), st.lists(st.floats(1e-3, 100.0), max_size=5)), min_size=1, max_size=60
-    ),
+    st.lists(st.tuples(st.integers(0, 8 * NS), st.lists(st.floats(1e-3, 100.0), max_size=5)), min_size=1, max_size=60),
     quantiles,
 )
 @settings(deadline=None)
@@ -80,9 +78,9 @@ def test_every_window_slides_like_a_list_of_timed_values(steps, q):
     for pause, values in steps:
         now += pause
         windows.add_many(np.array(values), now)
-        history.extend((now // SECOND, value) for value in values)
+        history.extend((now // NS, value) for value in values)
         for window in (3, 10, 60):
-            inside = [value for second, value in history if second > now // SECOND - window]
+            inside = [value for second, value in history if second > now // NS - window]
             assert windows.count(window) == len(inside)
             assert windows.maximum(window) == (max(inside) if inside else None)
             expected = pytest.approx(exact(inside, q), rel=PROMISED) if inside else None
@@ -94,26 +92,26 @@ def test_a_freeze_leaves_the_short_window_first():
     windows.add(0.83, 0)
     windows.add_many(np.full(400, 0.021), 0)
 
-    windows.advance(9 * SECOND + SECOND - 1)
+    windows.advance(9 * NS + NS - 1)
     assert windows.maximum(10) == 0.83
 
-    windows.advance(10 * SECOND)
+    windows.advance(10 * NS)
     assert windows.count(10) == 0
     assert windows.maximum(10) is None
     assert windows.maximum(60) == 0.83
 
-    windows.advance(60 * SECOND)
+    windows.advance(60 * NS)
     assert windows.maximum(60) is None
     assert windows.maximum(300) == 0.83
     assert windows.quantile(0.99, 300) == pytest.approx(0.021, rel=PROMISED)
 
-    windows.advance(300 * SECOND)
+    windows.advance(300 * NS)
     assert windows.maximum(300) is None
 
 
 def test_an_empty_window_has_no_figures():
     windows = SlidingWindows()
-    windows.add_many(np.array([]), 5 * SECOND)
+    windows.add_many(np.array([]), 5 * NS)
     assert windows.count(10) == 0
     assert windows.maximum(10) is None
     assert windows.quantile(0.5, 10) is None
@@ -123,8 +121,8 @@ def test_an_empty_window_has_no_figures():
 def test_after_minutes_of_silence_only_what_is_new_counts():
     windows = SlidingWindows()
     for second in range(300):
-        windows.add_many(np.full(50, 5.0), second * SECOND)
-    windows.add(0.01, 3600 * SECOND)
+        windows.add_many(np.full(50, 5.0), second * NS)
+    windows.add(0.01, 3600 * NS)
     for window in windows.windows_s:
         assert windows.count(window) == 1
         assert windows.quantile(0.5, window) == 0.01
@@ -159,11 +157,11 @@ def test_values_beyond_the_range_stay_at_its_ends():
 
 def test_a_time_that_steps_back_is_taken_for_the_newest():
     windows = SlidingWindows()
-    windows.advance(20 * SECOND)
-    windows.add(2.0, 5 * SECOND)
-    windows.advance(29 * SECOND)
+    windows.advance(20 * NS)
+    windows.add(2.0, 5 * NS)
+    windows.advance(29 * NS)
     assert windows.count(10) == 1
-    windows.advance(30 * SECOND)
+    windows.advance(30 * NS)
     assert windows.count(10) == 0
 
 
@@ -177,12 +175,12 @@ def test_five_busy_minutes_take_bounded_memory():
         return len(slots), arrays + sum(w.counts.nbytes for w in windows._windows.values())
 
     for second in range(400):
-        windows.add_many(rng.lognormal(-4, 0.5, 500), second * SECOND)
+        windows.add_many(rng.lognormal(-4, 0.5, 500), second * NS)
     slots, size = held()
     assert slots <= 300
     assert size < 1 << 20
     for second in range(400, 1000):
-        windows.add_many(rng.lognormal(-4, 0.5, 500), second * SECOND)
+        windows.add_many(rng.lognormal(-4, 0.5, 500), second * NS)
     assert held()[0] <= 300
     assert held()[1] < 1.1 * size
 
@@ -191,8 +189,8 @@ def test_counts_come_back_to_zero_exactly():
     windows = SlidingWindows((2,))
     rng = np.random.default_rng(2)
     for second in range(50):
-        windows.add_many(rng.lognormal(-4, 2, 100), second * SECOND)
-    windows.advance(100 * SECOND)
+        windows.add_many(rng.lognormal(-4, 2, 100), second * NS)
+    windows.advance(100 * NS)
     assert windows.count(2) == 0
     assert not windows._windows[2].counts.any()
 

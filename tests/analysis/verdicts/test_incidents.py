@@ -9,8 +9,7 @@ import pytest
 from prefillwatch.analysis.delays import Incident, Share, Stall
 from prefillwatch.analysis.requests.request import Request
 from prefillwatch.analysis.verdicts.incidents import CHAIN_NS, IncidentBook
-
-NS = 1_000_000_000
+from prefillwatch.units import NS
 
 
 def stall(start_s: float, end_s: float = 0.0, cause: str = "prefill", rid: int = 1, model: int = 0) -> Stall:

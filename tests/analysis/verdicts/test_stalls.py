@@ -10,8 +10,7 @@ from prefillwatch.analysis.settings import StallRule
 from prefillwatch.analysis.tokens.gaps import GapBook
 from prefillwatch.analysis.tokens.pending import Gaps
 from prefillwatch.analysis.verdicts.stalls import Return, StallWatch
-
-MS = 1_000_000
+from prefillwatch.units import MS
 
 
 class Watched:

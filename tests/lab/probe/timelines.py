@@ -5,8 +5,7 @@ from __future__ import annotations
 from prefillwatch.lab.client import Answer
 from prefillwatch.lab.probe.timeline import Run
 from prefillwatch.lab.simulator import Arrival, Engine, SimRequest, preset_engine, run_virtual
-
-MS = 1_000_000
+from prefillwatch.units import MS
 
 
 def answer(sent_ms: float, reads_ms: list[float], *, events: list[int] | None = None, **more: object) -> Answer:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from prefillwatch.lab.simulator import PRESETS, Arrival, Engine, SimRequest, preset_engine, run_virtual
+from prefillwatch.units import MS
 
-MS = 1_000_000
 VICTIMS = 6
 VICTIM_TOKENS = 316  # about 1,900 victim tokens in all, as in the measurement
 PROMPT_TOKENS = 6000

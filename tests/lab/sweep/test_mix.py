@@ -17,8 +17,7 @@ from prefillwatch.lab.sweep.mix import MixSettings, mix_schedule
 from prefillwatch.lab.sweep.mix_figures import Played, mix_figures
 from prefillwatch.lab.sweep.play_mix import run_mix
 from prefillwatch.lab.target import reach
-
-S = 1_000_000_000
+from prefillwatch.units import NS
 
 
 class TestSchedule:
@@ -58,7 +57,7 @@ class TestSchedule:
 
 
 def answer(sent_s: float, *reads_s: float, status: int = 200, complete: bool = True, error: str = "") -> Answer:
-    made = Answer(round(sent_s * S), status, [round(read * S) for read in reads_s], [1] * len(reads_s))
+    made = Answer(round(sent_s * NS), status, [round(read * NS) for read in reads_s], [1] * len(reads_s))
     made.events, made.complete, made.error = len(reads_s), complete, error
     made.closed_ns = made.reads_ns[-1] if complete and reads_s else 0
     return made
@@ -66,7 +65,7 @@ def answer(sent_s: float, *reads_s: float, status: int = 200, complete: bool = T
 
 class TestFigures:
     def figures(self, *arrivals: tuple[int, Answer], readers: tuple[list[Answer], ...] = ()) -> MixFigures:
-        played = Played(start_ns=0, end_ns=20 * S, readers=list(readers))
+        played = Played(start_ns=0, end_ns=20 * NS, readers=list(readers))
         played.arrivals = [(Arrival(0.0, tokens, 10), each) for tokens, each in arrivals]
         return mix_figures(played, seconds=10.0)
 

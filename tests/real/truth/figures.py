@@ -12,7 +12,8 @@ from tests.real.truth.cores import DELIVERY_ROLES
 from tests.real.truth.said import Said
 from tests.real.truth.true_causes import Truth
 
-SECOND = 1_000_000_000
+from prefillwatch.units import NS
+
 WINDOWS = {"10s": 10, "1m": 60}
 RANKS = {"p50": 0.5, "p99": 0.99}
 #: Figures agree when they differ by no more than one of these.
@@ -103,14 +104,14 @@ def latencies(truth: Truth, before: Sequence[Truth], said: Said) -> Iterator[Lat
             theirs, clients = (list(_windows(gaps, at_ns, seconds)) for gaps in (engine, client))
             if min(map(len, theirs)) < FEWEST_GAPS:
                 continue
-            since_ns = max(at_ns - seconds * SECOND, engine[0][0])
+            since_ns = max(at_ns - seconds * NS, engine[0][0])
             waited_ns = sum(each.longest_ns(since_ns - o, at_ns - o, DELIVERY_ROLES) for o, each in waits)
             waited = waited_ns / (at_ns - since_ns)
             for name, rank in RANKS.items():
                 found = page.matching(f"prefillwatch_inter_token_latency_{name}_seconds", _labels(window))
                 if found:
                     yield Latency(
-                        at=(at_ns - offset) / SECOND,
+                        at=(at_ns - offset) / NS,
                         window=window,
                         name=name,
                         ours=found[0],
@@ -125,7 +126,7 @@ def _windows(gaps: list[tuple[int, float]], at_ns: int, seconds: int) -> Iterato
     """What the window held, in order of size, at each of the times when it may have been worked through."""
     for ago_ns in _WORKED_AGO_NS:
         until_ns = at_ns - ago_ns
-        since_ns = (until_ns // SECOND - seconds + 1) * SECOND
+        since_ns = (until_ns // NS - seconds + 1) * NS
         yield sorted(gap for _, gap in _between(gaps, since_ns, until_ns))
 
 
@@ -150,7 +151,7 @@ def _client_gaps(truth: Truth) -> Iterator[tuple[int, float]]:
     offset = truth.header["started_monotonic_ns"]
     for reads in truth.seen.reads.values():
         for (before_ns, _), (at_ns, _) in itertools.pairwise(reads):
-            yield at_ns + offset, (at_ns - before_ns) / SECOND
+            yield at_ns + offset, (at_ns - before_ns) / NS
 
 
 def _labels(window: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from tests.real.truth.confusion import NOTHING, UNSEEN, confusion
 from tests.real.truth.said import STALL_SECONDS, Incident, Said
 from tests.real.truth.true_causes import STARVED, TrueStall
 
-MS = 1_000_000
+from prefillwatch.units import MS
 
 
 def incident(start_ms: int, end_ms: int, cause: str, seconds: float, **shares: float) -> Incident:

@@ -19,9 +19,11 @@ from typing import Any
 
 from tests.analysis.score_timeline import Stall as EngineStall
 from tests.analysis.score_timeline import stalls_of
-from tests.analysis.timeline_truth import MS, Seen, TrueStep, from_recording
+from tests.analysis.timeline_truth import Seen, TrueStep, from_recording
 from tests.real.truth.cores import DELIVERY_ROLES, ENGINE_ROLES, CoreWaits
 from tests.real.truth.slow_reader import CHOICES
+
+from prefillwatch.units import MS
 
 #: The engine went on and so did its API server, yet the client read late: something on this machine held it up.
 DELIVERY = "delivery"

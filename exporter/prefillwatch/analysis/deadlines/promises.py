@@ -6,15 +6,12 @@ that, or the worst freezes would be invisible.
 
 from __future__ import annotations
 
-from typing import Final
-
 from prefillwatch.analysis.deadlines.fluidity import Fluidity
 from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import Slo
 from prefillwatch.analysis.tokens import GapBook, Gaps
-
-NS: Final = 1_000_000_000
+from prefillwatch.units import NS
 
 
 class Promises:

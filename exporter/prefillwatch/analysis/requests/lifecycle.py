@@ -13,6 +13,7 @@ import enum
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, get_args
 
+from prefillwatch.units import NS
 from prefillwatch.wire.tap import Finish
 
 
@@ -142,7 +143,7 @@ class Lifecycle:
         """Seconds from the last byte received to the first token; None without a token or unless both were seen."""
         if self.received_ns is None or self.first_token_ns is None:
             return None
-        return (self.first_token_ns - self.received_ns) / 1e9
+        return (self.first_token_ns - self.received_ns) / NS
 
 
 Outcome: TypeAlias = Literal[

@@ -28,6 +28,7 @@ from prefillwatch.analysis.steps.history import Columns, Overlap, StepHistory, j
 from prefillwatch.analysis.steps.open_steps import TRAIL_NS, OpenSteps
 from prefillwatch.analysis.steps.packing import UNLIMITED, Engine, OpenStep, Prompt, fill_up, place, place_gone
 from prefillwatch.analysis.steps.queue import PromptQueue, by_arrival
+from prefillwatch.units import NS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SECOND = 1_000_000_000
-HORIZON_NS = 120 * SECOND
+HORIZON_NS = 120 * NS
 MAX_STEPS = 20_000
 
 CLOSED_AFTER_NS = WIDEST_SPREAD_NS + TRAIL_NS
@@ -52,7 +52,7 @@ LONG_RUN = 200
 FIRST_LOOK = 32
 """… and earlier while nothing is certain yet, since prompts wait for their place until then."""
 
-ENGINE_IS_LIVE_NS = 5 * SECOND
+ENGINE_IS_LIVE_NS = 5 * NS
 """Steps told by the engine replace those of the heartbeat while they come at least this often."""
 
 TOLD_LATE_NS = 100_000_000

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from prefillwatch.units import NS
+
 #: Powers of two that end a level; beyond the last there is one more.
 _LAST_DOUBLING: Final = 9
 LEVEL_LABELS: Final[tuple[str, ...]] = (
@@ -79,4 +81,4 @@ class ConcurrencyMeter:
             LEVEL_LABELS, self._nanoseconds, self._tokens, self._requests, strict=True
         ):
             if nanoseconds or tokens or requests:
-                yield LevelTotals(label, nanoseconds / 1e9, tokens, requests)
+                yield LevelTotals(label, nanoseconds / NS, tokens, requests)

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray
 from prefillwatch.analysis.tokens.baselines import Baselines
+from prefillwatch.units import NS
 
 #: No time: no token yet, or none since a hole.
 _NEVER: Final = -1
 # Divided by, since 100_000_000 * 1e-9 would not be 0.1.
-_NS: Final = 1e9
 _GROWTH_START: Final = 64
 
 
@@ -206,7 +206,7 @@ class GapBook:
             None if first == _NEVER else first,
             None if last == _NEVER else last,
             int(self._events[slot]),
-            float(self._worst_ns[slot]) / _NS,
+            float(self._worst_ns[slot]) / NS,
             bool(self._holed[slot]),
         )
 
@@ -223,7 +223,7 @@ class GapBook:
 
     def worst_gap_s(self, slot: int) -> float:
         """The longest gap so far that has ended, in seconds; 0 before there was one."""
-        return float(self._worst_ns[slot]) / _NS
+        return float(self._worst_ns[slot]) / NS
 
     def time_per_output_token(self, slots: Sequence[int], tokens: int | None = None) -> float | None:
         """TPOT of a finished request: (last - first token) / (tokens - 1), in seconds.
@@ -236,7 +236,7 @@ class GapBook:
         steps = (sum(t.events for t in totals) if tokens is None else tokens) - len(totals)
         if not totals or steps < 1 or any(t.holed for t in totals):
             return None
-        return sum((t.last_ns or 0) - (t.first_ns or 0) for t in totals) / _NS / steps
+        return sum((t.last_ns or 0) - (t.first_ns or 0) for t in totals) / NS / steps
 
     def note_clear(
         self,
@@ -285,7 +285,7 @@ class GapBook:
 
 
 def _seconds(nanoseconds: IntArray) -> FloatArray:
-    return nanoseconds.astype(np.float64) / _NS
+    return nanoseconds.astype(np.float64) / NS
 
 
 def _merge_parts(slot: IntArray, time: IntArray, count: IntArray) -> tuple[IntArray, IntArray, IntArray]:

@@ -25,11 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray
+from prefillwatch.units import NS
 
 #: Guaranteed relative error of a quantile; a little below the promised 1 % to leave room for rounding.
 RELATIVE_ERROR: Final = 0.0095
 DEFAULT_WINDOWS_S: Final = (10, 60, 300)
-_SLOT_NS: Final = 1_000_000_000
+_SLOT_NS: Final = NS
 #: A slot stores bucket numbers in 16 bits.
 _MOST_BUCKETS: Final = 1 << 16
 

@@ -1,11 +1,10 @@
 """Stalls and waits, what speaks for and against each cause, and the incidents that come of them."""
 
-from prefillwatch.analysis.verdicts.evidence import NS, EnginePage
+from prefillwatch.analysis.verdicts.evidence import EnginePage
 from prefillwatch.analysis.verdicts.stalls import Return, Silence, StallWatch
 from prefillwatch.analysis.verdicts.tracker import StallTracker
 
 __all__ = [
-    "NS",
     "EnginePage",
     "Return",
     "Silence",

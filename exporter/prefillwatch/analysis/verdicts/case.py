@@ -15,9 +15,8 @@ from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.steps import ON_ITS_WAY_NS, PrefillTimeline, StepFacts
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
 from prefillwatch.analysis.verdicts.verdict import Case
+from prefillwatch.units import MS, NS
 
-NS: Final = 1_000_000_000
-MS: Final = 1_000_000
 NEVER: Final = 1 << 62
 
 #: A prompt is a plausible cause up to so many times what its tokens should cost.

@@ -20,7 +20,6 @@ import numpy.typing as npt
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.steps import Step, StepFacts
 
-NS: Final = 1_000_000_000
 _MOST_STEPS: Final = 50_000
 _MOST_REQUESTS: Final = 8192
 _TRIM_AT: Final = 4096

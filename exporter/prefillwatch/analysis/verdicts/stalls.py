@@ -16,8 +16,7 @@ from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import StallRule
 from prefillwatch.analysis.tokens import GapBook, Gaps
 from prefillwatch.analysis.verdicts.verdict import MOST
-
-NS = 1_000_000_000
+from prefillwatch.units import NS
 
 AFTERMATH_NS = NS * 3 // 10
 """So long after a stall its stream is watched for tokens that had been held back."""

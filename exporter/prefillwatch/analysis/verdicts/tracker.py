@@ -25,8 +25,8 @@ from prefillwatch.analysis.verdicts.stalls import StallWatch, held_by_client
 from prefillwatch.analysis.verdicts.verdict import MOST, judge
 from prefillwatch.analysis.verdicts.waits import WaitWatch
 from prefillwatch.contract.causes import PREFILL
+from prefillwatch.units import NS
 
-NS: Final = 1_000_000_000
 #: Everything that speaks about a stall has come by then: tokens held back, our own lag, a page of metrics.
 _RIPE_NS: Final = NS * 3 // 2
 #: … and a verdict that the timeline holds up is given as it is then.

@@ -21,8 +21,7 @@ from prefillwatch.analysis.verdicts.case import SLACK
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
 from prefillwatch.analysis.verdicts.incidents import IncidentBook
 from prefillwatch.contract.causes import BEFORE_ENGINE, PREFILL, QUEUEING, STUCK, UNATTRIBUTED, WARMUP
-
-NS: Final = 1_000_000_000
+from prefillwatch.units import NS
 
 #: A token's cost while nothing is learned: that of a machine that reads 200 tokens a second.
 UNLEARNED_TOKEN_NS: Final = 5_000_000

@@ -15,8 +15,8 @@ from prometheus_client import Histogram
 
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.export.bounds import GAP_BOUNDS, STEP_BOUNDS, STEP_BUCKETS, STEP_EDGES
+from prefillwatch.units import NS
 
-NS: Final = 1_000_000_000
 #: The bucket of a step of which vLLM does not tell what it carried.
 UNKNOWN: Final = "unknown"
 _LABELS: Final = ("model_name", "engine", "step_prefill_tokens")

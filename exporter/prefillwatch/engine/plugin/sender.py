@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from prefillwatch.engine.step_report import MAX_PACKET_BYTES, Packet, StepReport, encode
+from prefillwatch.units import NS
 
-NS: Final = 1_000_000_000
 #: A sidecar that is not there is looked for again after this long.
 RETRY_NS: Final = NS
 #: A full batch of steps of a large engine stays far below the size of a packet.

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from prefillwatch.engine.step_report import FinishedRequest, StepReport
+from prefillwatch.units import MS, NS
 
-NS: Final = 1_000_000_000
 #: A step rarely ends more requests than this; the rest is not worth a packet that may not fit.
 _MOST_FINISHED: Final = 256
 
@@ -67,7 +67,7 @@ class StepReader:
         if self._busy and details is not None and details.iteration_index == self._index + 1:
             return taken_ns - self._taken_ns, False
         if details is not None and details.elapsed_ms > 0:
-            return round(details.elapsed_ms * 1e6), False
+            return round(details.elapsed_ms * MS), False
         return round(float(min(gaps)) * NS) if gaps else 0, False
 
     def _report(self, taken_ns: int, duration_ns: int, exact: bool, gaps: list[float], iteration: Any) -> StepReport:

@@ -17,6 +17,7 @@ from prefillwatch.lab.probe.settings import START_LIMIT_S, VICTIM_PROMPT_TOKENS,
 from prefillwatch.lab.probe.timeline import Run
 from prefillwatch.lab.prompts import Prompt, PromptMaker
 from prefillwatch.lab.target import Target, TargetError, refusal
+from prefillwatch.units import NS
 
 #: Requests without a token after which a victim gives up.
 _MOST_FAILURES: Final = 3
@@ -182,7 +183,7 @@ class _Play:
         self._others.append(asyncio.create_task(self._inject(lumps)))
         await self._until(self._taken_in, settings.arriving_seconds + settings.injection_seconds)
         self._check_prompts()
-        waited = max(0, run.released_ns - run.injected_ns) / 1e9
+        waited = max(0, run.released_ns - run.injected_ns) / NS
         self._say(f"taken in after {waited:.1f} s; recovery {settings.recovery_seconds:g} s")
         await self._until(lambda: False, settings.recovery_seconds)
 

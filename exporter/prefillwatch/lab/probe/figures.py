@@ -18,8 +18,8 @@ import numpy as np
 from prefillwatch.analysis.settings import StallRule
 from prefillwatch.lab.client import Answer
 from prefillwatch.lab.probe.timeline import Run
+from prefillwatch.units import NS
 
-_NS: Final = 1e9
 #: Clear gaps below which a victim has no baseline of its own.
 _FEWEST_FOR_BASELINE: Final = 5
 
@@ -35,7 +35,7 @@ class Gap:
 
     @property
     def seconds(self) -> float:
-        return (self.end_ns - self.start_ns) / _NS
+        return (self.end_ns - self.start_ns) / NS
 
     def overlaps(self, start_ns: int, end_ns: int) -> bool:
         return self.end_ns > start_ns and self.start_ns < end_ns
@@ -127,7 +127,7 @@ def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
     quiet = [gap for gap in outside if run.streaming_ns and gap.start_ns >= run.streaming_ns]
     used = rule or StallRule()
     stalls = [gap for gap in inside if is_stall(gap, baselines[gap.victim], used)]
-    window_seconds = sum(end - start for start, end in window) / _NS
+    window_seconds = sum(end - start for start, end in window) / NS
     return RunFigures(
         prompt_tokens=run.prompt_tokens,
         repeat=run.repeat,
@@ -141,7 +141,7 @@ def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
         stall_seconds=sum(_excess(gap, baselines[gap.victim]) for gap in stalls),
         stalled_victims=len({gap.victim for gap in stalls}),
         stalls_outside=sum(is_stall(gap, baselines[gap.victim], used) for gap in quiet),
-        quiet_seconds=max(0.0, (run.ended_ns - run.streaming_ns) / _NS - window_seconds) if run.streaming_ns else 0.0,
+        quiet_seconds=max(0.0, (run.ended_ns - run.streaming_ns) / NS - window_seconds) if run.streaming_ns else 0.0,
         worst_added_seconds=max((_excess(gap, baselines[gap.victim]) for gap in inside), default=0.0),
         added_seconds=_added([gap for gap in inside if gap.start_ns < _last_first_token_ns(run)], baselines),
         restarts=sum(_restarts(answers, window) for answers in run.victims),

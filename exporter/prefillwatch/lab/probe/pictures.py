@@ -12,6 +12,7 @@ from prefillwatch.lab.charts.drawing import CALM, INK, MUTED, SHADE, STALL, axes
 from prefillwatch.lab.probe.figures import Gap, RunFigures, split, victim_gaps
 from prefillwatch.lab.probe.response import Response
 from prefillwatch.lab.probe.timeline import Run
+from prefillwatch.units import NS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,17 +32,17 @@ def lanes(run: Run, figures: RunFigures) -> str:
     figure, (victims, waiting) = axes(
         height=height, rows=2, shared=True, height_ratios=(2 * len(run.victims), max(4, len(prompts)))
     )
-    span = (-_MARGIN_S, (end_ns - start_ns) / 1e9 + _MARGIN_S)
+    span = (-_MARGIN_S, (end_ns - start_ns) / NS + _MARGIN_S)
     for number, answers in enumerate(run.victims):
         reads = np.array([read for answer in answers for read in answer.reads_ns], np.float64)
-        _ticks(victims, (reads - start_ns) / 1e9, number, span)
+        _ticks(victims, (reads - start_ns) / NS, number, span)
     for number, answer in enumerate(prompts):
         until = answer.reads_ns[0] if answer.reads_ns else run.ended_ns
-        left, right = (answer.sent_ns - start_ns) / 1e9, (until - start_ns) / 1e9
+        left, right = (answer.sent_ns - start_ns) / NS, (until - start_ns) / NS
         waiting.plot([left, right], [number, number], color=STALL, linewidth=3.2, solid_capstyle="butt")
     for each in (victims, waiting):
         for left, right in run.window():
-            each.axvspan((left - start_ns) / 1e9, (right - start_ns) / 1e9, color=SHADE, zorder=0, linewidth=0)
+            each.axvspan((left - start_ns) / NS, (right - start_ns) / NS, color=SHADE, zorder=0, linewidth=0)
         each.grid(visible=False, axis="y")
         each.invert_yaxis()
         each.set_yticks([])

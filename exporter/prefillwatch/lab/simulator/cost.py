@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MILLISECOND = 1_000_000.0
 MICROSECOND = 1_000.0
 
 

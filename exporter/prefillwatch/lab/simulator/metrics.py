@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from prefillwatch.units import NS
+
 if TYPE_CHECKING:
     from prefillwatch.lab.simulator.engine import EngineConfig, SimRequest, StepRecord
 
@@ -91,7 +93,7 @@ class EngineMetrics:
         self._prefix_hits.inc(cached)
 
     def first_token(self, request: SimRequest, times: RequestTimes) -> None:
-        self._ttft.observe((times.first_ns - times.arrived_ns) / 1e9)
+        self._ttft.observe((times.first_ns - times.arrived_ns) / NS)
         self._prompt_tokens.inc(request.prompt_tokens)
         self._prompt_computed.inc(request.prompt_tokens - times.cached)
         self._prompt_cached_hit.inc(times.cached)
@@ -100,7 +102,7 @@ class EngineMetrics:
         self._generation_tokens.inc()
 
     def next_token(self, gap_ns: int) -> None:
-        self._itl.observe(gap_ns / 1e9)
+        self._itl.observe(gap_ns / NS)
         self._generation_tokens.inc()
 
     def finished(self, request: SimRequest, times: RequestTimes, reason: str, n: int) -> None:
@@ -112,13 +114,13 @@ class EngineMetrics:
         self._params_max_tokens.observe(request.max_tokens)
         self._request_preemptions.observe(times.preemptions)
         self._kv_computed.observe(request.prompt_tokens - times.cached)
-        self._e2e.observe((times.last_ns - times.arrived_ns) / 1e9)
-        self._queue.observe((times.scheduled_ns - times.arrived_ns) / 1e9)
-        self._inference.observe((times.last_ns - times.scheduled_ns) / 1e9)
-        self._prefill.observe((times.first_ns - times.scheduled_ns) / 1e9)
-        self._decode.observe((times.last_ns - times.first_ns) / 1e9)
+        self._e2e.observe((times.last_ns - times.arrived_ns) / NS)
+        self._queue.observe((times.scheduled_ns - times.arrived_ns) / NS)
+        self._inference.observe((times.last_ns - times.scheduled_ns) / NS)
+        self._prefill.observe((times.first_ns - times.scheduled_ns) / NS)
+        self._decode.observe((times.last_ns - times.first_ns) / NS)
         if times.produced > 1:
-            self._tpot.observe((times.last_ns - times.first_ns) / 1e9 / (times.produced - 1))
+            self._tpot.observe((times.last_ns - times.first_ns) / NS / (times.produced - 1))
 
     def aborted(self) -> None:
         self._aborts.inc()

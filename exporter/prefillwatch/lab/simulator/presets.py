@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from prefillwatch.lab.simulator.cost import MICROSECOND, MILLISECOND, CostModel
+from prefillwatch.lab.simulator.cost import MICROSECOND, CostModel
 from prefillwatch.lab.simulator.engine import EngineConfig
+from prefillwatch.units import MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,22 +34,22 @@ class Preset:
 # (twelve against three) needs the context term; that three chunks cost more than the whole needs a cost of the mixed
 # step itself.
 _ARTICLE = CostModel(
-    base=19.5 * MILLISECOND,
-    per_sequence=0.25 * MILLISECOND,
+    base=19.5 * MS,
+    per_sequence=0.25 * MS,
     per_prefill_token=94.2 * MICROSECOND,
     per_prefill_token_context=0.012 * MICROSECOND,
-    mixed_step=28.0 * MILLISECOND,
+    mixed_step=28.0 * MS,
 )
 
 # So small a model takes in 6,000 tokens within the time of a step or two: there is no freeze to see, chunked or not.
 _SMALL = CostModel(
-    base=3.7 * MILLISECOND,
-    per_sequence=0.05 * MILLISECOND,
+    base=3.7 * MS,
+    per_sequence=0.05 * MS,
     per_prefill_token=0.5 * MICROSECOND,
 )
 
 # Steps take 25 ms whatever rides in them: a steady source of tokens for measuring what stands behind it.
-_STEADY = CostModel(base=25.0 * MILLISECOND, per_sequence=0.0, per_prefill_token=0.0)
+_STEADY = CostModel(base=25.0 * MS, per_sequence=0.0, per_prefill_token=0.0)
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from prefillwatch.lab.simulator.metrics import EngineMetrics, RequestTimes
+from prefillwatch.units import NS
 
 if TYPE_CHECKING:
     from prefillwatch.lab.simulator.engine import Engine, SimRequest, StepRecord
@@ -73,7 +74,7 @@ class EngineLoop:
         if record is None:
             self._metrics.idle(self._engine.blocks.usage, self._engine.waiting)
             return
-        delay = (record.end_ns - time.monotonic_ns()) / 1e9
+        delay = (record.end_ns - time.monotonic_ns()) / NS
         self._timer = asyncio.get_running_loop().call_later(max(0.0, delay), self._end)
 
     def _end(self) -> None:
@@ -82,7 +83,7 @@ class EngineLoop:
         late_ns = time.monotonic_ns() - record.end_ns
         self._deliver(record)
         if late_ns > MAX_CATCH_UP_NS:
-            self._metrics.late(late_ns / 1e9)
+            self._metrics.late(late_ns / NS)
             self._start(time.monotonic_ns())
         else:
             self._start(record.end_ns)

@@ -12,6 +12,7 @@ from prefillwatch.lab.arrivals import Arrival
 from prefillwatch.lab.client import Answer
 from prefillwatch.lab.sweep.figures import MixFigures, Spread, spread, stalls_of
 from prefillwatch.lab.target import refusal
+from prefillwatch.units import NS
 
 FAILURES_KEPT: Final = 3
 _BUCKETS: Final = PromptBuckets()
@@ -32,7 +33,7 @@ class Played:
 def mix_figures(played: Played, seconds: float) -> MixFigures:
     """Rates are over the first ``seconds``, in which the arrivals came. What never got a first token counts with the
     time that it waited."""
-    until_ns = played.start_ns + round(seconds * 1e9)
+    until_ns = played.start_ns + round(seconds * NS)
     answers = [answer for _, answer in played.arrivals]
     read = [answer for answers_of_one in played.readers for answer in answers_of_one]
     gaps = [_gaps(answers_of_one) for answers_of_one in played.readers]
@@ -74,7 +75,7 @@ def _failure(answer: Answer) -> str:
 
 def _first_token(answer: Answer, end_ns: int) -> float:
     waited_until_ns = answer.reads_ns[0] if answer.reads_ns else answer.closed_ns or end_ns
-    return (waited_until_ns - answer.sent_ns) / 1e9
+    return (waited_until_ns - answer.sent_ns) / NS
 
 
 def _by_size(played: Played) -> dict[str, Spread]:

@@ -31,6 +31,7 @@ from prefillwatch.lab.trace.reading import TraceReader, pieces_of
 from prefillwatch.lab.trace.steps import Cadence, Flags, Step, find_steps, why_no_steps
 from prefillwatch.lab.trace.timeline import TimelineBuilder, Work
 from prefillwatch.lab.trace.tuning import tuning_launches
+from prefillwatch.units import NS
 
 Amount = TypeVar("Amount", int, float)
 
@@ -95,7 +96,7 @@ class _Analysis:
             events=reader.events,
             kernels=len(work),
             start_microseconds=self.start_ns / 1000,
-            span_seconds=(self.end_ns - self.start_ns) / 1e9,
+            span_seconds=(self.end_ns - self.start_ns) / NS,
             busy_ratio=self.busy.share(self.start_ns, self.end_ns),
             families=self._families(),
             phases=self._phases(),
@@ -110,10 +111,10 @@ class _Analysis:
         )
 
     def _seconds(self, time_ns: int) -> float:
-        return (time_ns - self.start_ns) / 1e9
+        return (time_ns - self.start_ns) / NS
 
     def _share(self, rows: Flags) -> Share:
-        return Share(int(rows.sum()), int(self.work.own[rows].sum()) / 1e9)
+        return Share(int(rows.sum()), int(self.work.own[rows].sum()) / NS)
 
     def _rows_in_prefill(self) -> Flags:
         edges = np.array([step.start_ns for step in self.steps], np.int64)
@@ -198,7 +199,7 @@ class _Analysis:
         end = step.start_ns + step.interval_ns if step.interval_ns else step.end_ns
         return TickFigures(
             start_seconds=self._seconds(step.start_ns),
-            interval_seconds=None if step.interval_ns is None else step.interval_ns / 1e9,
+            interval_seconds=None if step.interval_ns is None else step.interval_ns / NS,
             busy_ratio=self.busy.share(step.start_ns, end),
             prefill=step.prefill,
             prompts=step.prompts,
@@ -246,7 +247,7 @@ class _Analysis:
 
     def _part(self, steps: list[Step]) -> Part:
         calm = [step for step in steps if not step.tuning] or steps
-        times = np.array([step.interval_ns for step in calm if step.interval_ns is not None]) / 1e9
+        times = np.array([step.interval_ns for step in calm if step.interval_ns is not None]) / NS
         if not len(times):
             return Part(len(steps), None, None, None, None)
         whole = sum(step.interval_ns for step in calm if step.interval_ns)
@@ -263,14 +264,14 @@ class _Analysis:
         found = decode_gaps(self.work, self.steps) if self.steps else None
         if found is None:
             return None
-        p50, p90, p99 = (float(np.percentile(found.gaps_ns, q)) / 1e9 for q in (50, 90, 99))
+        p50, p90, p99 = (float(np.percentile(found.gaps_ns, q)) / NS for q in (50, 90, 99))
         return GapFigures(
             kernel=found.kernel,
             samples=len(found.gaps_ns),
             p50_seconds=p50,
             p90_seconds=p90,
             p99_seconds=p99,
-            max_seconds=int(found.gaps_ns.max()) / 1e9,
+            max_seconds=int(found.gaps_ns.max()) / NS,
             widest_start_seconds=self._seconds(found.widest_start_ns),
             widest_busy_ratio=self.busy.share(found.widest_start_ns, found.widest_end_ns),
             widest_filled_by=self._filling(found.widest_start_ns, found.widest_end_ns),
@@ -282,7 +283,7 @@ class _Analysis:
         seconds: dict[str, float] = defaultdict(float)
         for row in rows.tolist():
             inside = min(int(work.ends[row]), end_ns) - max(int(work.starts[row]), start_ns)
-            seconds[work.families[int(work.names[row])].kind] += min(inside, int(work.own[row])) / 1e9
+            seconds[work.families[int(work.names[row])].kind] += min(inside, int(work.own[row])) / NS
         return _most(seconds, _FILLERS_NAMED)
 
     def _notes(self, reader: TraceReader) -> list[str]:

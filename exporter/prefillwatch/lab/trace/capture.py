@@ -17,6 +17,7 @@ from prefillwatch.lab.stopping import Stopped, unless_stopped
 from prefillwatch.lab.target import PATIENCE_S, Target, TargetError, refusal
 from prefillwatch.lab.trace.errors import CaptureInterrupted, TraceError
 from prefillwatch.lab.trace.findings import ClientSide
+from prefillwatch.units import MS, NS
 
 START: Final = "/start_profile"
 STOP: Final = "/stop_profile"
@@ -210,7 +211,7 @@ class _Scene:
 
     async def _arm(self) -> None:
         # Releases that know no such wishes ignore them.
-        wishes = {"profile_prefix": f"prefillwatch-{time.time_ns() // 1_000_000}", "max_iterations": _MOST_STEPS}
+        wishes = {"profile_prefix": f"prefillwatch-{time.time_ns() // MS}", "max_iterations": _MOST_STEPS}
         try:
             answer = await self._target.ask(wishes, path=START, timeout_seconds=WRITING_LIMIT_S)
         except asyncio.CancelledError:
@@ -250,7 +251,7 @@ class _Scene:
     def _gap(self, start_ns: int, end_ns: int) -> float | None:
         """Median of the victims' gaps that ended in that time."""
         gaps = [
-            (later - earlier) / 1e9
+            (later - earlier) / NS
             for victim in self._run.victims
             for earlier, later in pairwise(victim.reads_ns)
             if start_ns < later <= end_ns

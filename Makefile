@@ -22,10 +22,11 @@ demo: $(INSTALLED) ## simulated vLLM, sidecar and traffic; no GPU needed
 
 test: lint unit ## lint, type check, unit and socket tests (under 8 minutes on two cores)
 
-lint: $(READY) ## ruff and mypy
+lint: $(READY) ## ruff, mypy, and who may import whom
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(READY) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix
@@ -90,7 +91,7 @@ wheel: $(READY) ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean: ## remove environments, caches and builds
-	rm -rf $(VENV) .venv-real .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) .venv-real .cache .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml scripts/environment

@@ -12,7 +12,8 @@ from tests.bench.programs import BenchError
 
 from prefillwatch.export.exposition import render
 from prefillwatch.observer.process import Observer
-from prefillwatch.settings.observer import ObserverSettings
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.views import observer_view
 from prefillwatch.units import NS
 from prefillwatch.wire.tap import End, Finish, Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
 
@@ -72,7 +73,7 @@ class Feeder:
     scrape: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
-        settings = ObserverSettings(tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:9", gpu=False)
+        settings = observer_view(DEFAULTS, tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:9", gpu="off")
         self.observer = Observer(settings, clock=lambda: self.now)
         self.observer.on_models(["bench"])
         self.builder = PacketBuilder(relay=0, epoch=1)

@@ -20,7 +20,8 @@ from tests.bench.programs import BenchError
 
 from prefillwatch.export.admin import create_app, serve_admin
 from prefillwatch.observer.process import BEAT_S, Observer
-from prefillwatch.settings.observer import ObserverSettings
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.views import observer_view
 from prefillwatch.units import NS
 from prefillwatch.wire.tap import PacketBuilder
 
@@ -65,7 +66,7 @@ class Observed:
     """An observer of streams that have 40 tokens a second each, a step of the engine at a time."""
 
     def __init__(self) -> None:
-        settings = ObserverSettings(tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:9", gpu=False)
+        settings = observer_view(DEFAULTS, tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:9", gpu="off")
         self.observer = Observer(settings)
         self.observer.on_models(["bench"])
         self._builder = PacketBuilder(relay=0, epoch=1)

@@ -14,7 +14,9 @@ from tests.bench.observer import STEP_NS, STREAMS, Feeder, Record, spread, steps
 
 from prefillwatch.observer.process import Observer
 from prefillwatch.recorder.observer import RecordingObserver
-from prefillwatch.settings.observer import FlightSettings, ObserverSettings, RecordSettings
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.processes import FlightSettings, RecordSettings
+from prefillwatch.settings.views import observer_view
 from prefillwatch.units import NS
 
 SECONDS = 3.0
@@ -29,11 +31,12 @@ class Recorded(Feeder):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settings = ObserverSettings(
+        settings = observer_view(
+            DEFAULTS,
             tap_fds=(),
             control_fd=-1,
             upstream="http://127.0.0.1:9",
-            gpu=False,
+            gpu="off",
             flight=FlightSettings(str(self.folder), 180.0, 64 << 20, 256 << 20),
             record=RecordSettings(str(self.folder / "bench.pfw")),
         )

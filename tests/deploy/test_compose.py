@@ -12,7 +12,8 @@ import yaml
 from tests.deploy.commands import accept
 from tests.deploy.test_image import environment
 
-from prefillwatch.settings.declared import Settings, load
+from prefillwatch.settings.declared import Settings
+from prefillwatch.settings.sources import load
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/compose"

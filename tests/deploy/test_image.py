@@ -10,7 +10,7 @@ import pytest
 from tests.deploy.commands import accept
 from tests.deploy.tools import RefusedError, run
 
-from prefillwatch.settings.declared import load
+from prefillwatch.settings.sources import load
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "deploy/Dockerfile"

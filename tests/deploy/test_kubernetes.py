@@ -14,8 +14,9 @@ import yaml
 from tests.deploy.test_systemd import UNIT, values
 from tests.deploy.tools import Object, RefusedError, kustomized
 
-from prefillwatch.settings.declared import Settings, load
+from prefillwatch.settings.declared import Settings
 from prefillwatch.settings.quantities import parse_size
+from prefillwatch.settings.sources import load
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy/kubernetes"

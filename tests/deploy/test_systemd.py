@@ -11,7 +11,8 @@ import pytest
 from tests.deploy.commands import accept
 
 from prefillwatch.errors import ConfigError
-from prefillwatch.settings.declared import Settings, load
+from prefillwatch.settings.declared import Settings
+from prefillwatch.settings.sources import load
 
 FOLDER = Path(__file__).parents[2] / "deploy/systemd"
 UNIT = FOLDER / "prefillwatch.service"

@@ -13,7 +13,8 @@ from tests.observer.script import CHAT, chunk
 
 from prefillwatch.export.admin import create_app, serve_admin
 from prefillwatch.observer.process import Observer
-from prefillwatch.settings.observer import ObserverSettings
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.views import observer_view
 from prefillwatch.wire.tap import Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
 
 STEP_S = 0.1
@@ -53,7 +54,7 @@ class Crowd:
 
     async def _run(self) -> None:
         self.observer = observer = Observer(
-            ObserverSettings(tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:1", gpu=False)
+            observer_view(DEFAULTS, tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:1", gpu="off")
         )
         observer.on_models(self._models)
         listener, stop = socket.create_server(("127.0.0.1", 0)), asyncio.Event()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from prefillwatch import logs
 from prefillwatch.errors import PrefillwatchError
-from prefillwatch.settings.declared import load
+from prefillwatch.settings.sources import load
 from prefillwatch.supervision.launch import Launch
 from prefillwatch.supervision.supervisor import Supervisor
 from prefillwatch.supervision.upstream_command import UpstreamCommand

@@ -58,7 +58,7 @@ class Observed:
         self.registry = Registry()
         settings = settings or AnalysisSettings()
         self.history = IncidentHistory(self.names)
-        buckets = PromptBuckets(settings.prompt_edges)
+        buckets = PromptBuckets(settings.prompt_buckets)
         self.publisher = Publisher(self.registry, self.names, buckets, self.history)
         self.ledger = Ledger(settings, self.publisher)
         self.ended: list[tuple[Exchange, End]] = []

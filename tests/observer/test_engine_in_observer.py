@@ -10,7 +10,8 @@ from prefillwatch.export import table
 from prefillwatch.export.registry import Registry
 from prefillwatch.observer.process import Observer
 from prefillwatch.observer.taps import TapReader
-from prefillwatch.settings.observer import ObserverSettings
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.views import observer_view
 
 
 class Observed:
@@ -18,8 +19,8 @@ class Observed:
 
     def __init__(self) -> None:
         self.now_ms = 0.0
-        settings = ObserverSettings(
-            tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:1", engine_socket="engine.sock"
+        settings = observer_view(
+            DEFAULTS, tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:1", engine_socket="engine.sock"
         )
         self.observer = Observer(settings, clock=lambda: ns(self.now_ms))
         self.observer.names.serve(["m"])

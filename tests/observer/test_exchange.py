@@ -329,7 +329,7 @@ def test_a_json_answer_has_tokens_but_no_ttft(observed: Observed, relay: Relay) 
 
 
 def test_slo_of_the_configuration_and_of_the_request() -> None:
-    observed = Observed(AnalysisSettings(slo=Slo(ttft_seconds=0.2, tpot_seconds=0.05)))
+    observed = Observed(AnalysisSettings(slo=Slo(ttft=0.2, tpot=0.05)))
     relay = Relay(observed)
     kept, late, own = relay.request(0), relay.request(0), relay.request(0, slo_ttft_ms=500.0)
     for stream, first in ((kept, 150), (late, 300), (own, 300)):
@@ -342,7 +342,7 @@ def test_slo_of_the_configuration_and_of_the_request() -> None:
 
 
 def test_late_tokens_miss_their_deadlines() -> None:
-    observed = Observed(AnalysisSettings(slo=Slo(itl_seconds=0.1)))
+    observed = Observed(AnalysisSettings(slo=Slo(itl=0.1)))
     relay = Relay(observed)
     stream = relay.request(0)
     stream_tokens(relay, stream, [100, 150, 200, 1000])
@@ -368,7 +368,7 @@ def test_an_answer_in_one_piece_is_there_when_its_last_token_was_due(
     tokens: int, choices: int, ended_ms: float, kept: int
 ) -> None:
     """The first within 200 ms, each of the others 50 ms later."""
-    observed = Observed(AnalysisSettings(slo=Slo(ttft_seconds=0.2, tpot_seconds=0.05)))
+    observed = Observed(AnalysisSettings(slo=Slo(ttft=0.2, tpot=0.05)))
     relay = Relay(observed)
     stream = relay.request(0, {"messages": [], "stream": False, "n": choices})
     relay.response(ended_ms - 2, stream, content_type=JSON)
@@ -382,7 +382,7 @@ def test_an_answer_in_one_piece_is_there_when_its_last_token_was_due(
 
 @pytest.mark.parametrize("finish", [Finish.UPSTREAM_TRUNCATED, Finish.CLIENT_CLOSED, Finish.CUT])
 def test_the_silence_before_an_answer_broke_off_has_deadlines(finish: Finish) -> None:
-    observed = Observed(AnalysisSettings(slo=Slo(itl_seconds=0.1)))
+    observed = Observed(AnalysisSettings(slo=Slo(itl=0.1)))
     relay = Relay(observed)
     stream = relay.request(0)
     stream_tokens(relay, stream, [100, 150, 200])

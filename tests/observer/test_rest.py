@@ -10,12 +10,13 @@ from tests.observer.script import ns
 from prefillwatch.analysis.requests.request import Request
 from prefillwatch.export import table
 from prefillwatch.observer.process import Observer
-from prefillwatch.settings.observer import ObserverSettings
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.views import observer_view
 
 
 @pytest.mark.parametrize("idle", [True, False])
 def test_it_is_asked_as_soon_as_a_request_is_in_flight(idle: bool) -> None:
-    settings = ObserverSettings(tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:1", scrape_idle=idle)
+    settings = observer_view(DEFAULTS, tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:1", scrape_idle=idle)
     observer = Observer(settings, clock=lambda: ns(10_000))
 
     def asked() -> bool:

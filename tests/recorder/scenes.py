@@ -20,7 +20,7 @@ from prefillwatch.engine.kinds import EngineSample, PageSample
 from prefillwatch.engine.nvml import GpuMemory
 from prefillwatch.engine.step_report import FinishedRequest, StepReport
 from prefillwatch.lab.simulator import Arrival, Delivery, Engine, SimRequest, preset_engine, run_virtual
-from prefillwatch.settings.observer import Control, Restarts
+from prefillwatch.settings.control import Control, Restarts
 from prefillwatch.units import MS
 from prefillwatch.wire.in_flight import BLOCKED, InFlight, encode_in_flight
 from prefillwatch.wire.tap import End, Finish, Kind, RequestHead, ResponseHead, encode_payload

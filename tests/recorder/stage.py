@@ -15,7 +15,9 @@ from prefillwatch.observer.process import Observer
 from prefillwatch.recorder.file import RecordingFile
 from prefillwatch.recorder.observer import RecordingObserver, TextRecordingObserver
 from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
-from prefillwatch.settings.observer import FlightSettings, ObserverSettings, RecordSettings
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.processes import FlightSettings, RecordSettings
+from prefillwatch.settings.views import observer_view
 from prefillwatch.wire.tap import Packet
 
 WALL_OFFSET = 1_700_000_000.0
@@ -48,11 +50,12 @@ class Live:
 
     def __post_init__(self) -> None:
         self.path = self.folder / "recording.pfw"
-        settings = ObserverSettings(
+        settings = observer_view(
+            DEFAULTS,
             tap_fds=(),
             control_fd=-1,
             upstream="http://127.0.0.1:9",
-            gpu=False,
+            gpu="off",
             engine_socket="/nowhere",
             record=RecordSettings(str(self.path), self.texts) if self.record else None,
             flight=self.flight,

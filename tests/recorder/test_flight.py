@@ -17,7 +17,7 @@ from prefillwatch.analysis.delays import Incident
 from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError, TooSoonError
 from prefillwatch.recorder.file import RecordingFile
 from prefillwatch.recorder.flight import FlightFolder, FlightTrigger, write_whole
-from prefillwatch.settings.observer import FlightSettings
+from prefillwatch.settings.processes import FlightSettings
 from prefillwatch.units import NS
 
 FREEZE = {"kind": "freeze", "cause": "engine_pause"}

@@ -17,7 +17,8 @@ import msgspec
 from tests.relay.peers import PATIENCE_S, Peer, connect, eventually
 
 from prefillwatch.relay.relay import Relay
-from prefillwatch.relay.settings import RelaySettings
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.views import relay_view
 from prefillwatch.wire.tap import End, Kind, Packet, RelayStats, RequestHead, ResponseHead, decode_payload
 
 Record = tuple[int, int, int, bytes]  # time, stream, kind, payload
@@ -95,8 +96,12 @@ class RunningRelay:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.tap = TapEnd(theirs)
         options.setdefault("forwarded", "pass")  # most tests look at what goes upstream, byte for byte
-        settings = RelaySettings(
-            upstream=upstream, listen_fds=(listener.detach(),), tap_fd=ours.detach() if tapped else -1, **options
+        settings = relay_view(
+            DEFAULTS,
+            upstream=upstream,
+            listen_fds=(listener.detach(),),
+            tap_fd=ours.detach() if tapped else -1,
+            **options,
         )
         if not tapped:
             ours.close()
@@ -174,7 +179,9 @@ class RelayProcess:
         self.port: int = listener.getsockname()[1]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.tap = TapEnd(theirs)
-        settings = {"upstream": upstream, "listen_fds": [listener.fileno()], "tap_fd": ours.fileno(), **options}
+        settings = relay_view(
+            DEFAULTS, upstream=upstream, listen_fds=(listener.fileno(),), tap_fd=ours.fileno(), **options
+        )
         self.process = subprocess.Popen(
             [sys.executable, "-m", "prefillwatch.relay"],
             stdin=subprocess.PIPE,

@@ -242,7 +242,7 @@ def test_what_is_held_when_an_answer_breaks_off_still_reaches_the_client(
 def test_a_client_that_takes_nothing_of_what_is_held_is_given_up(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
-    relay = start(client_write_s=0.3)
+    relay = start(client_write_timeout=0.3)
     client = relay.connect(receive_buffer=4096)
     client.send(OLD_CLIENT)
     server = upstream.accept()

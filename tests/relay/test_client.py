@@ -163,7 +163,7 @@ def test_an_offer_to_speak_http_2_is_ignored(relay: RunningRelay, upstream: Scri
 def test_a_body_that_is_announced_too_long_is_refused_at_once(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
-    relay = start(max_body_bytes=1000)
+    relay = start(max_body=1000)
     client = relay.connect()
     client.send(H + b"Expect: 100-continue\r\nContent-Length: 1001\r\n\r\n")
     status, error = refusal(client)
@@ -175,7 +175,7 @@ def test_a_body_that_is_announced_too_long_is_refused_at_once(
 def test_a_client_that_sends_on_gets_to_read_the_413(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream, chunked: bool
 ) -> None:
-    relay = start(max_body_bytes=2**20)
+    relay = start(max_body=2**20)
     size = 20 * 2**20
     client = relay.connect()
     if chunked:
@@ -189,7 +189,7 @@ def test_a_client_that_sends_on_gets_to_read_the_413(
 
 
 def test_a_body_at_the_limit_passes(start: Callable[..., RunningRelay], upstream: ScriptedUpstream) -> None:
-    relay = start(max_body_bytes=1000)
+    relay = start(max_body=1000)
     client = relay.connect()
     client.send(H + b"Content-Length: 1000\r\n\r\n" + b"x" * 1000)
     server = upstream.accept()
@@ -200,7 +200,7 @@ def test_a_body_at_the_limit_passes(start: Callable[..., RunningRelay], upstream
 def test_chunked_framing_counts_as_bytes_received(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
-    relay = start(max_body_bytes=1000)
+    relay = start(max_body=1000)
     client = relay.connect()
     client.send(H + b"Transfer-Encoding: chunked\r\n\r\n" + (b"1;" + b"e" * 4000 + b"\r\nx\r\n") * 300)
     assert refusal(client)[0] == 413
@@ -260,7 +260,7 @@ def test_what_a_client_sends_ahead_is_bounded(relay: RunningRelay, upstream: Scr
 def test_a_request_that_does_not_arrive_in_time_gets_a_408(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
-    relay = start(request_timeout_s=0.2)
+    relay = start(request_timeout=0.2)
     for beginning in (b"GET / HT", H + b"Content-Length: 5\r\n\r\nab", H + b"Transfer-Encoding: chunked\r\n\r\n3\r\n"):
         client = relay.connect()
         client.send(beginning)
@@ -273,7 +273,7 @@ def test_a_request_that_does_not_arrive_in_time_gets_a_408(
 def test_an_empty_line_is_no_request_that_is_late(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
-    relay = start(request_timeout_s=0.15)
+    relay = start(request_timeout=0.15)
     client = relay.connect()
     client.send(get())
     server = upstream.accept()
@@ -286,7 +286,7 @@ def test_an_empty_line_is_no_request_that_is_late(
 
 
 def test_trickling_does_not_extend_the_time_for_a_request(start: Callable[..., RunningRelay]) -> None:
-    relay = start(request_timeout_s=0.3)
+    relay = start(request_timeout=0.3)
     client = relay.connect()
     client.send(H + b"Content-Length: 100000\r\n\r\n")
     for _ in range(100):
@@ -299,7 +299,7 @@ def test_trickling_does_not_extend_the_time_for_a_request(start: Callable[..., R
 def test_an_idle_connection_is_closed_without_a_word(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
-    relay = start(client_idle_s=0.15, request_timeout_s=60)
+    relay = start(client_idle_timeout=0.15, request_timeout=60)
     client = relay.connect()
     assert client.rest() == b""
     client = relay.connect()

@@ -17,7 +17,7 @@ from prefillwatch.wire.tap import Finish, Kind
 
 @pytest.fixture
 def relay(start: Callable[..., RunningRelay]) -> RunningRelay:
-    return start(contains_faults=True, idle_limit_s=0.2, request_timeout_s=0.3)
+    return start(contains_faults=True, idle_limit=0.2, request_timeout=0.3)
 
 
 def impossible(*_: Any, **__: Any) -> Any:

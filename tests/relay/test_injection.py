@@ -17,7 +17,7 @@ DONE = b"data: [DONE]\n\n"
 
 @pytest.fixture
 def relay(start: Callable[..., RunningRelay]) -> RunningRelay:
-    return start(inject_usage=True)
+    return start(usage="inject")
 
 
 def request_of(server: Peer) -> tuple[bytes, bytes]:

@@ -100,7 +100,7 @@ def test_a_client_that_leaves_right_behind_its_request(relay: RunningRelay, upst
 
 def test_a_client_that_leaves_before_upstream_accepts(start: Callable[..., RunningRelay]) -> None:
     with never_accepting() as url:
-        relay = start(url, connect_timeout_s=30)
+        relay = start(url, connect_timeout=30)
         client = relay.connect()
         client.send(post())
         relay.tap.wait(Kind.REQUEST_END)
@@ -263,7 +263,7 @@ def test_an_answer_may_take_its_time(relay: RunningRelay, upstream: ScriptedUpst
 def test_a_limit_for_silence_can_be_set(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream, begun: bool
 ) -> None:
-    relay = start(idle_limit_s=0.5)
+    relay = start(idle_limit=0.5)
     client = relay.connect()
     client.send(post())
     server = upstream.accept()
@@ -283,7 +283,7 @@ def test_a_limit_for_silence_can_be_set(
 def test_neither_a_stream_nor_a_client_that_takes_nothing_is_silent(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
-    relay = start(idle_limit_s=0.3)
+    relay = start(idle_limit=0.3)
     client, blocked = relay.connect(), relay.connect(receive_buffer=4096)
     client.send(post())
     server = upstream.accept()

@@ -34,7 +34,7 @@ MIB = 2**20
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 #: Room for two bodies of the largest size, and for 10 MiB of small ones.
 LARGEST = 15 * MIB
-TWO_BODIES = {"max_body_bytes": LARGEST, "max_bodies_bytes": 40 * MIB}
+TWO_BODIES = {"max_body": LARGEST, "max_bodies": 40 * MIB}
 
 
 def upload(size: int, path: str = "/anything") -> bytes:
@@ -115,7 +115,7 @@ def test_a_prompt_passes_while_large_uploads_wait(
 def test_what_unfinished_uploads_cost_is_bounded_and_given_back(
     start_process: Callable[..., RelayProcess], upstream: ScriptedUpstream
 ) -> None:
-    relay = start_process(max_body_bytes=64 * MIB, max_bodies_bytes=96 * MIB)
+    relay = start_process(max_body=64 * MIB, max_bodies=96 * MIB)
     relay.connect().send(get())
     upstream.accept()
     before = relay.resident_bytes()
@@ -136,7 +136,7 @@ def test_who_stands_still_while_others_wait_is_told_so(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "_GRACE_NS", 0)
-    relay = start(request_timeout_s=2.0, **TWO_BODIES)
+    relay = start(request_timeout=2.0, **TWO_BODIES)
     still = [relay.connect() for _ in range(2)]
     for client in still:
         client.send(upload(LARGEST) + b"x" * (MIB + 1))
@@ -173,7 +173,7 @@ def test_who_waited_in_vain_may_try_again(
 
 
 def test_heads_that_do_not_end_are_bodies_as_far_as_memory_goes(start: Callable[..., RunningRelay]) -> None:
-    relay = start(max_body_bytes=1024, max_bodies_bytes=1024)  # the least there is: 4 MiB
+    relay = start(max_body=1024, max_bodies=1024)  # the least there is: 4 MiB
     first = relay.connect()
     first.send(b"GET / HTTP/1.1\r\nHost: a\r\nA: " + b"x" * 60_000)
     assert eventually(lambda: relay.relay.bodies.small > 60_000)
@@ -188,7 +188,7 @@ def test_heads_that_do_not_end_are_bodies_as_far_as_memory_goes(start: Callable[
 def test_requests_that_come_early_are_read_ahead_only_as_far_as_all_together_may(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
-    relay = start(max_body_bytes=1024, max_bodies_bytes=1024)
+    relay = start(max_body=1024, max_bodies=1024)
     early = get("/" + "y" * 60_000)
     clients = [relay.connect() for _ in range(30)]
     servers = []
@@ -232,7 +232,7 @@ def stream_to_nobody(relay: RunningRelay, upstream: ScriptedUpstream) -> tuple[P
 def test_a_client_that_takes_nothing_is_left_and_upstream_stops(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
-    relay = start(client_write_s=0.5)
+    relay = start(client_write_timeout=0.5)
     client, server = stream_to_nobody(relay, upstream)
     assert server.end() == "reset"
     end = relay.tap.end()

@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 import pytest
 from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, eventually, get, post
 from tests.relay.running import RelayProcess
 
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.views import relay_view
 from prefillwatch.wire.tap import Finish, Hello, Kind, decode_payload
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -89,7 +93,7 @@ def test_sigterm_lets_streams_finish(start_process: Callable[..., RelayProcess],
 def test_what_does_not_finish_in_time_is_cut(
     start_process: Callable[..., RelayProcess], upstream: ScriptedUpstream
 ) -> None:
-    relay = start_process(drain_s=0.3)
+    relay = start_process(drain_timeout=0.3)
     client, server = streaming(relay, upstream)
     silent = relay.connect()
     silent.send(post())
@@ -105,7 +109,7 @@ def test_what_does_not_finish_in_time_is_cut(
 
 
 def test_a_later_sigterm_cuts_at_once(start_process: Callable[..., RelayProcess], upstream: ScriptedUpstream) -> None:
-    relay = start_process(drain_s=60)
+    relay = start_process(drain_timeout=60)
     client, _ = streaming(relay, upstream)
     relay.signal(signal.SIGTERM)
     relay.signal(signal.SIGTERM)  # the same one, by way of the supervisor
@@ -192,11 +196,15 @@ def test_without_a_supervisor_it_drains(start_process: Callable[..., RelayProces
 
 
 ORPHAN = """
-import json, socket, subprocess, sys
+import socket, subprocess, sys
+import msgspec
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.views import relay_view
 listener = socket.create_server(("127.0.0.1", 0))
 relay = subprocess.Popen([sys.executable, "-m", "prefillwatch.relay"], stdin=subprocess.PIPE,
                          stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()])
-relay.stdin.write(json.dumps({"upstream": "http://127.0.0.1:1", "listen_fds": [listener.fileno()]}).encode())
+settings = relay_view(DEFAULTS, upstream="http://127.0.0.1:1", listen_fds=(listener.fileno(),))
+relay.stdin.write(msgspec.json.encode(settings))
 relay.stdin.close()
 client = socket.create_connection(listener.getsockname())
 client.sendall(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
@@ -206,17 +214,26 @@ print(relay.pid)
 
 
 @pytest.mark.parametrize(
-    ("document", "named"),
+    ("changed", "named"),
     [
-        (b"", b"Input data was truncated"),
-        (b"{}", b"upstream"),
-        (b'{"upstream":"ftp://x","listen_fds":[]}', b"write http://HOST:PORT"),
-        (b'{"upstream":"http://x","listen_fds":[999]}', b"Bad file descriptor"),
-        (b'{"upstream":"http://x","listen_fds":[],"surprise":1}', b"surprise"),
-        (b'{"upstream":"http://x","listen_fds":[],"tls_fd":999}', b"Bad file descriptor"),
+        ({"upstream": "ftp://x"}, b"write http://HOST:PORT"),
+        ({"upstream": None}, b"upstream"),
+        ({"listen_fds": [999]}, b"Bad file descriptor"),
+        ({"surprise": 1}, b"surprise"),
+        ({"tls_fd": 999}, b"Bad file descriptor"),
     ],
 )
-def test_bad_settings_are_one_line_that_names_them(document: bytes, named: bytes) -> None:
+def test_bad_settings_are_one_line_that_names_them(changed: dict[str, Any], named: bytes) -> None:
+    settings = msgspec.to_builtins(relay_view(DEFAULTS, upstream="http://x", listen_fds=()))
+    says_why(msgspec.json.encode(settings | changed), named)
+
+
+@pytest.mark.parametrize(("document", "named"), [(b"", b"Input data was truncated"), (b"{}", b"upstream")])
+def test_no_settings_are_one_line_as_well(document: bytes, named: bytes) -> None:
+    says_why(document, named)
+
+
+def says_why(document: bytes, named: bytes) -> None:
     process = subprocess.run(
         [sys.executable, "-m", "prefillwatch.relay"], input=document, env=os.environ, capture_output=True, check=False
     )

@@ -65,14 +65,14 @@ def test_the_youngest_connection_is_used_first(relay: RunningRelay, upstream: Sc
 
 
 def test_an_idle_connection_is_closed_in_time(start: Callable[..., RunningRelay], upstream: ScriptedUpstream) -> None:
-    relay = start(upstream_keepalive_s=0.1)
+    relay = start(upstream_keepalive=0.1)
     _, server = warm(relay, upstream)
     assert server.end() == "closed"
     assert len(relay.relay.pool) == 0
 
 
 def test_a_limit_that_upstream_announces_counts(start: Callable[..., RunningRelay], upstream: ScriptedUpstream) -> None:
-    relay = start(upstream_keepalive_s=100)
+    relay = start(upstream_keepalive=100)
     _, server = warm(relay, upstream, b"HTTP/1.1 200 OK\r\nKeep-Alive: max=5, timeout=1\r\nContent-Length: 2\r\n\r\nok")
     assert server.end() == "closed"  # a second's limit leaves no time that is surely safe
 
@@ -98,7 +98,7 @@ def test_a_connection_that_is_not_clean_is_not_kept(
 def test_a_limit_that_upstream_keeps_to_is_kept_clear_of(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream
 ) -> None:
-    relay = start(upstream_keepalive_s=100)
+    relay = start(upstream_keepalive=100)
     for _ in range(3):
         _, server = warm(relay, upstream)
         assert server.is_silent(0.6)
@@ -331,7 +331,7 @@ def test_upstream_that_is_down_is_a_502_in_openai_form(start: Callable[..., Runn
 
 def test_upstream_that_does_not_accept_in_time(start: Callable[..., RunningRelay]) -> None:
     with never_accepting() as url:
-        relay = start(url, connect_timeout_s=0.1)
+        relay = start(url, connect_timeout=0.1)
         client = relay.connect()
         client.send(post())
         assert client.head().startswith(b"HTTP/1.1 502 ")

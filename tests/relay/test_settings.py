@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from prefillwatch.relay.settings import RelaySettings, Upstream, decode_settings, parse_upstream
+from prefillwatch.relay.settings import Upstream, decode_settings, parse_upstream
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.views import relay_view
 
 
 @pytest.mark.parametrize(
@@ -45,5 +47,5 @@ def test_names_need_a_lookup_and_addresses_do_not() -> None:
 
 
 def test_settings_travel_as_json() -> None:
-    settings = RelaySettings(upstream="http://vllm", listen_fds=(3, 4), tap_fd=5, preserve_host=False)
+    settings = relay_view(DEFAULTS, upstream="http://vllm", listen_fds=(3, 4), tap_fd=5, preserve_host=False)
     assert decode_settings(msgspec.json.encode(settings)) == settings

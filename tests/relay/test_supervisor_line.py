@@ -93,7 +93,7 @@ def test_attempts_to_connect_that_fail_are_counted(start: Callable[..., RunningR
 
 def test_who_can_accept_nobody_says_so(start_process: Callable[..., RelayProcess], line: Line) -> None:
     relay = start_process(
-        descriptors=40, supervisor_fd=line.theirs.fileno(), pass_fds=(line.theirs.fileno(),), client_idle_s=3600
+        descriptors=40, supervisor_fd=line.theirs.fileno(), pass_fds=(line.theirs.fileno(),), client_idle_timeout=3600
     )
     assert line.pulse().accepting
     clients = []

@@ -161,7 +161,7 @@ def test_back_pressure_reaches_through_tls(
 
 
 def test_who_does_not_speak_tls_is_turned_away(start: Callable[..., RunningRelay], pem: Path, memory: int) -> None:
-    relay = start(tls_fd=memory, request_timeout_s=0.2)
+    relay = start(tls_fd=memory, request_timeout=0.2)
     client = relay.connect()
     client.send(get())
     client.end()
@@ -254,7 +254,7 @@ def test_a_unix_socket_that_is_not_there_or_too_full(start: Callable[..., Runnin
     with closing(full):
         full.bind(str(tmp_path / "full.sock"))
         full.listen(0)
-        relay = start(f"unix:{tmp_path}/full.sock", connect_timeout_s=5)
+        relay = start(f"unix:{tmp_path}/full.sock", connect_timeout=5)
         first, second = relay.connect(), relay.connect()
         first.send(get())
         relay.tap.wait(Kind.SENT)
@@ -270,7 +270,7 @@ def test_an_upload_over_tls_that_waits_for_room_goes_on_when_there_is_some(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
 ) -> None:
     mib = 2**20
-    relay = start(tls_fd=memory, max_body_bytes=8 * mib, max_bodies_bytes=12 * mib)  # room for one of them
+    relay = start(tls_fd=memory, max_body=8 * mib, max_bodies=12 * mib)  # room for one of them
     head = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (8 * mib)
     first, second = (secured(relay.connect(), pem) for _ in range(2))
     with closing(first), closing(second):
@@ -291,7 +291,7 @@ def test_an_upload_over_tls_that_waits_for_room_goes_on_when_there_is_some(
 def test_a_client_over_tls_that_takes_nothing_is_left(
     start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
 ) -> None:
-    relay = start(tls_fd=memory, client_write_s=1.0)
+    relay = start(tls_fd=memory, client_write_timeout=1.0)
     with closing(secured(relay.connect(receive_buffer=4096), pem)) as client:
         client.send(post())
         server = upstream.accept()

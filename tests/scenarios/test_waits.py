@@ -170,7 +170,7 @@ def test_a_json_answer_shows_no_first_token_and_no_wait() -> None:
 
 @pytest.mark.parametrize("seconds", [1.0, 60.0])
 def test_what_counts_as_a_wait_can_be_set(seconds: float) -> None:
-    scene = Scene(AnalysisSettings(wait=WaitRule(min_seconds=seconds)))
+    scene = Scene(AnalysisSettings(wait=WaitRule(min=seconds)))
     learned(scene)
     scene.prompt(5000, 50).answers([20_000]).ends(20_001)
     scene.play()

@@ -8,7 +8,9 @@ import pytest
 
 from prefillwatch.errors import ConfigError
 from prefillwatch.settings.addresses import ListenAddress
-from prefillwatch.settings.declared import Settings, kind_of, load, shown_default
+from prefillwatch.settings.declared import Settings, kind_of, shown_default
+from prefillwatch.settings.processes import OBSERVER
+from prefillwatch.settings.sources import load
 
 DATA = Path(__file__).parents[1] / "data" / "config"
 INVALID = sorted(DATA.glob("invalid-*.yml"))
@@ -47,12 +49,12 @@ def test_the_key_for_upstream_may_be_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("marker-secret\n")
     settings = load({"upstream_api_key_file": str(file)}, {})
-    assert settings.own_key == "marker-secret"
+    assert settings.of(OBSERVER)["upstream_api_key"] == "marker-secret"
     assert "marker-secret" not in repr(settings)
     with pytest.raises(ConfigError, match="upstream_api_key and upstream_api_key_file are both set; keep the file"):
         load({"upstream_api_key_file": str(file)}, {"PREFILLWATCH_UPSTREAM_API_KEY": "other"})
-    assert load({"upstream_api_key": "given"}, {}).own_key == "given"
-    assert load({}, {}).own_key == ""
+    assert load({"upstream_api_key": "given"}, {}).of(OBSERVER)["upstream_api_key"] == "given"
+    assert load({}, {}).of(OBSERVER)["upstream_api_key"] is None
 
 
 def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:

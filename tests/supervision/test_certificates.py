@@ -14,7 +14,7 @@ from tests.fakes.certificate import HOUR, self_signed
 
 from prefillwatch.errors import ConfigError
 from prefillwatch.relay.certificate import read_shared
-from prefillwatch.settings.declared import load
+from prefillwatch.settings.sources import load
 from prefillwatch.supervision.certificates import Certificate, Certificates
 from prefillwatch.supervision.validity import expires_at
 

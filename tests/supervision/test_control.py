@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from prefillwatch.settings.observer import READY_LINE, Control, Process, Restarts, decode_control
+from prefillwatch.settings.control import READY_LINE, Control, ProcessNow, Restarts, decode_control
 from prefillwatch.supervision.control import PATIENCE, ControlChannel
 
 
 def state(number: int) -> Control:
     return Control(
-        processes=(Process(role="supervisor", pid=number),), draining=False, restarts=Restarts(observer=number)
+        processes=(ProcessNow(role="supervisor", pid=number),), draining=False, restarts=Restarts(observer=number)
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prefillwatch.errors import ConfigError
-from prefillwatch.settings.declared import load
+from prefillwatch.settings.sources import load
 from prefillwatch.supervision.engine_socket import EngineSocket
 
 SUPERVISED = Path(__file__).parents[1] / "fakes" / "supervised.py"

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from prefillwatch.errors import ConfigError
-from prefillwatch.settings.declared import load
+from prefillwatch.settings.sources import load
 from prefillwatch.supervision import own_address
 from prefillwatch.supervision.own_address import addresses_of, refuse_own_address
 

@@ -104,9 +104,9 @@ def test_relays_and_one_observer_are_started_with_their_settings(supervise: Call
     relays = supervised.await_entries(2, "start", "relay")
     (observer,) = supervised.await_entries(1, "start", "observer")
     assert sorted(relay["settings"]["index"] for relay in relays) == [0, 1]
-    assert {relay["settings"]["max_body_bytes"] for relay in relays} == {2**20}
+    assert {relay["settings"]["max_body"] for relay in relays} == {2**20}
     assert len(observer["settings"]["tap_fds"]) == 2
-    assert observer["settings"]["analysis"]["windows_s"] == [5]
+    assert observer["settings"]["analysis"]["windows"] == [5]
     state = supervised.await_state(lambda state: len(state["processes"]) == 4)
     assert roles(state) == ["observer", "relay", "relay", "supervisor"]
     assert {relay["pid"] for relay in relays} < {process["pid"] for process in state["processes"]}

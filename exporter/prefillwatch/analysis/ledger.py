@@ -50,7 +50,7 @@ class Ledger:
 
     def __init__(self, settings: AnalysisSettings, sink: Sink) -> None:
         self.settings = settings
-        self.buckets = PromptBuckets(settings.prompt_edges)
+        self.buckets = PromptBuckets(settings.prompt_buckets)
         self.ratio = TokenRatio()
         self.prefixes = PrefixMemory()
         self._block_size = _BLOCK_SIZE
@@ -84,7 +84,7 @@ class Ledger:
     def books(self, model: int) -> ModelBooks:
         books = self.models.get(model)
         if books is None:
-            books = self.models[model] = ModelBooks(self.settings.windows_s, len(self.buckets))
+            books = self.models[model] = ModelBooks(self.settings.windows, len(self.buckets))
         return books
 
     def forget_model(self, model: int) -> None:

@@ -24,6 +24,7 @@ from prefillwatch.relay.room import most_clients
 from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.settings.declared import Settings
 from prefillwatch.settings.quantities import format_size
+from prefillwatch.settings.views import observer_view
 from prefillwatch.supervision.certificates import check_certificates
 from prefillwatch.supervision.listening import bind_listeners
 from prefillwatch.supervision.own_address import refuse_own_address
@@ -153,24 +154,16 @@ def look_for_loop(upstream: str, settings: Settings) -> Finding | None:
 
 async def look_at_upstream(upstream: str, settings: Settings) -> AsyncIterator[Finding]:
     """Ask upstream for its health, its models and its metrics, as the observer will."""
-    key = settings.own_key
-    fetcher = Fetcher(
-        upstream,
-        api_key=key,
-        ca_file=str(settings.upstream_ca or ""),
-        insecure=settings.upstream_insecure,
-    )
+    view = observer_view(settings, tap_fds=(), control_fd=-1, upstream=upstream)
+    key, ca_file, insecure = view.upstream_api_key, view.upstream_ca, view.upstream_insecure
+    fetcher = Fetcher(upstream, api_key=key, ca_file=ca_file, insecure=insecure)
     try:
         health = await _look_at_health(fetcher, upstream, has_key=bool(key))
         yield health
         if health.verdict is Verdict.OK:
             yield await _look_at_models(fetcher)
             pages, path = Fetcher.of_page(
-                upstream,
-                settings.upstream_metrics_url or "",
-                api_key=key,
-                ca_file=str(settings.upstream_ca or ""),
-                insecure=settings.upstream_insecure,
+                upstream, view.upstream_metrics_url, api_key=key, ca_file=ca_file, insecure=insecure
             )
             try:
                 for finding in await _look_at_metrics(pages, path):

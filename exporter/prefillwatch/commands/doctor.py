@@ -18,8 +18,8 @@ from prefillwatch.commands.watching import Access, Watcher, address_of
 from prefillwatch.doctor.examine import Report, examine
 from prefillwatch.doctor.look import Look
 from prefillwatch.doctor.render import render
+from prefillwatch.settings.kinds import LOGIN_FILE, SECRET_FILE, Kind, duration
 from prefillwatch.settings.quantities import parse_duration
-from prefillwatch.settings.values import LOGIN_FILE, SECRET_FILE, Kind, duration
 
 LONGEST_WATCH_S: Final = 3600.0
 _WIDEST: Final = 120

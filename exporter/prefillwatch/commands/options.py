@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from prefillwatch.settings.declared import Settings, flag_name, kind_of, load, shown_default
+from prefillwatch.settings.declared import Settings, kind_of, shown_default
+from prefillwatch.settings.sources import flag_name, load
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

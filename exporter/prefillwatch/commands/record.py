@@ -14,7 +14,7 @@ from prefillwatch.commands.options import settings_options
 from prefillwatch.commands.serve import launch_of, supervise
 from prefillwatch.errors import ConfigError
 from prefillwatch.settings.declared import Settings
-from prefillwatch.settings.observer import RecordSettings
+from prefillwatch.settings.processes import RecordSettings
 from prefillwatch.supervision.launch import Launch
 
 

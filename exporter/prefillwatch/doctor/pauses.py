@@ -252,7 +252,7 @@ def _by_step(figures: Figures) -> Finding:
 def _stall_from(histogram: Histogram) -> float:
     """From which length on a gap counts as a stall, by the median of usual ones: at most, given its bucket."""
     median = histogram.quantile(0.5)
-    return max(limits.STALL.min_seconds, limits.STALL.factor * median.high if median else 0.0)
+    return max(limits.STALL.min_gap, limits.STALL.factor * median.high if median else 0.0)
 
 
 # --- As histograms without causes let one guess -------------------------------------------------------------------
@@ -261,7 +261,7 @@ def _stall_from(histogram: Histogram) -> float:
 def _guessed(figures: Figures) -> Finding:
     gaps = figures.gaps
     assert gaps is not None
-    least = min(max(limits.ITL_PROMISE, _stall_from(gaps)), limits.STALL.always_seconds)
+    least = min(max(limits.ITL_PROMISE, _stall_from(gaps)), limits.STALL.always)
     if gaps.beyond(least)[0] and gaps.count >= limits.FEWEST_GAPS:
         return _too_coarse(gaps, least, wording.spread(gaps))
     pauses, bound = gaps.above(least)

@@ -49,9 +49,9 @@ class Fetcher:
         upstream: str,
         *,
         timeout_s: float = 5.0,
-        api_key: str = "",
+        api_key: str | None = None,
         basic_auth: str = "",
-        ca_file: str = "",
+        ca_file: str | None = None,
         insecure: bool = False,
     ) -> None:
         """``api_key`` is sent as a bearer token; ``basic_auth`` is USER:PASSWORD, for where no key is asked for."""
@@ -75,11 +75,11 @@ class Fetcher:
 
     @classmethod
     def of_page(
-        cls, upstream: str, page_address: str, *, api_key: str, ca_file: str, insecure: bool
+        cls, upstream: str, page_address: str | None, *, api_key: str | None, ca_file: str | None, insecure: bool
     ) -> tuple[Fetcher, str]:
         """One for upstream's metrics page, and the path to ask for. The key is upstream's and goes nowhere else."""
         server, path = page_place(upstream, page_address)
-        return cls(server, api_key=api_key if server == upstream else "", ca_file=ca_file, insecure=insecure), path
+        return cls(server, api_key=api_key if server == upstream else None, ca_file=ca_file, insecure=insecure), path
 
     async def close(self) -> None:
         await self._transport.aclose()
@@ -147,8 +147,8 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _tls(ca_file: str, insecure: bool) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=ca_file or None)
+def _tls(ca_file: str | None, insecure: bool) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file)
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

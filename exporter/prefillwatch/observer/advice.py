@@ -34,7 +34,7 @@ def _advice(ledger: Ledger, books: ModelBooks) -> Advice:
     engine = ledger.timeline.engine
     now = Engine(engine.budget if engine.proven else 0, engine.chunked, ledger.heartbeat.decoding)
     longest = books.prompts.maximum(max(books.windows_s)) or 0.0
-    return advise(books.steps.law(), ledger.settings.slo.itl_seconds, now, round(longest), books.steps.steps)
+    return advise(books.steps.law(), ledger.settings.slo.itl, now, round(longest), books.steps.steps)
 
 
 def advice_now(ledger: Ledger, names: ModelNames) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def advice_now(ledger: Ledger, names: ModelNames) -> dict[str, Any]:
             "words": advice.words,
             "advised_max_batched_tokens": advice.tokens,
             "chunked": ledger.timeline.engine.chunked,
-            "target_gap_seconds": ledger.settings.slo.itl_seconds,
+            "target_gap_seconds": ledger.settings.slo.itl,
             "longest_prompt_tokens": advice.prompt_tokens or None,
             "ttft_now_seconds": advice.ttft_now_s,
             "ttft_then_seconds": advice.ttft_then_s,

@@ -18,7 +18,7 @@ def publish_link(registry: Registry, link: EngineLink, steps: EngineSteps, ledge
     steps.advance(now_ns)
     wire = [books.all_gaps for books in ledger.models.values()]
     parts: dict[Labels, float | None] = {}
-    for seconds in ledger.settings.windows_s:
+    for seconds in ledger.settings.windows:
         for part, value in steps.parts(wire, seconds).items():
             parts[(window_name(seconds), part)] = value
     registry.gauge(table.INTER_TOKEN_LATENCY_PART).replace(parts)

@@ -9,7 +9,7 @@ from prefillwatch.export.registry import Labels, Registry
 from prefillwatch.observer.bodies import UNREAD_REASONS
 from prefillwatch.observer.procfs import ProcessFigures
 from prefillwatch.observer.taps import RelayTap, TapReader
-from prefillwatch.settings.observer import SERVING, Control, Process
+from prefillwatch.settings.control import SERVING, Control, ProcessNow
 
 
 def publish_relays(registry: Registry, taps: TapReader) -> None:
@@ -51,7 +51,7 @@ def _publish_relay(registry: Registry, name: str, relay: RelayTap) -> None:
 
 
 def publish_processes(
-    registry: Registry, processes: Iterable[Process], read: Callable[[int], ProcessFigures | None]
+    registry: Registry, processes: Iterable[ProcessNow], read: Callable[[int], ProcessFigures | None]
 ) -> None:
     """CPU time, time without a core, and memory of every process of ours; upstream's are not ours to tell."""
     memory = registry.gauge(table.PROCESS_RESIDENT_MEMORY)

@@ -49,7 +49,8 @@ from prefillwatch.observer.publish import Publisher
 from prefillwatch.observer.state import relay_now, streams_now
 from prefillwatch.observer.taps import TapReader
 from prefillwatch.observer.told_steps import ToldSteps
-from prefillwatch.settings.observer import READY_LINE, Control, ObserverSettings, Restarts, decode_control
+from prefillwatch.settings.control import READY_LINE, Control, Restarts, decode_control
+from prefillwatch.settings.processes import ObserverSettings
 from prefillwatch.units import NS
 from prefillwatch.wire.reasons import RelayReason
 from prefillwatch.wire.tap import MAX_PACKET_BYTES, End, Finish
@@ -103,7 +104,7 @@ class Observer:
         self.names = ModelNames(analysis.max_models)
         self.registry = Registry()
         self._history = IncidentHistory(self.names, incident_prefix, wall_offset)
-        buckets = PromptBuckets(analysis.prompt_edges)
+        buckets = PromptBuckets(analysis.prompt_buckets)
         self._publisher = self.publisher_type(self.registry, self.names, buckets, self._history)
         self.ledger = Ledger(analysis, self._publisher)
         self.taps = self.taps_type(self.ledger, self.names, self._exchange_ended)
@@ -128,12 +129,12 @@ class Observer:
             pages=self._page_fetcher,
             page_path=page_path,
             busy=lambda: settings.scrape_idle or bool(self.ledger.requests),
-            interval_s=settings.scrape_interval_s,
-            windows_s=analysis.windows_s,
+            interval_s=settings.scrape_interval,
+            windows_s=analysis.windows,
             listener=self,
             clock=clock,
         )
-        self.engine_steps = EngineSteps(analysis.windows_s)
+        self.engine_steps = EngineSteps(analysis.windows)
         self._told = ToldSteps(self.ledger.timeline)
         self._link = EngineLink(settings.engine_socket, self._engine_step)
         self._over: deque[Request] = deque(maxlen=_MOST_OVER)
@@ -317,7 +318,7 @@ class Observer:
 
     def _figures(self) -> dict[str, Any]:
         """For the live page, once a second while somebody looks."""
-        windows = tuple(map(window_name, self._settings.analysis.windows_s))
+        windows = tuple(map(window_name, self._settings.analysis.windows))
         ready, reason = self.ready()
         return {
             **figures(self.snapshot(), advice_now(self.ledger, self.names), windows, self.ledger.buckets.labels),
@@ -354,7 +355,7 @@ class Observer:
             asyncio.create_task(self._poller.run(), name="poller"),
             asyncio.create_task(self._serve_admin(stop), name="admin"),
         ]
-        if self._settings.gpu:
+        if self._settings.gpu == "auto":
             tasks.append(asyncio.create_task(self._watch_gpus(), name="gpus"))
         waiting = asyncio.create_task(stop.wait(), name="stop")
         await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -414,7 +415,9 @@ class Observer:
         await serve_passed(self._admin_app(), channel, stop)
 
     def _admin_app(self) -> Starlette:
-        return create_app(self, Credentials(self._settings.admin_bearer_token, self._settings.admin_basic_auth))
+        return create_app(
+            self, Credentials(self._settings.admin_bearer_token or "", self._settings.admin_basic_auth or "")
+        )
 
     async def _watch_gpus(self) -> None:
         reader = await asyncio.to_thread(GpuMemoryReader)

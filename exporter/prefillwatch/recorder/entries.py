@@ -11,7 +11,7 @@ from prefillwatch.engine.nvml import GpuMemory
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.recorder.chunks import Kind
 from prefillwatch.recorder.learned import Learned
-from prefillwatch.settings.observer import Restarts
+from prefillwatch.settings.control import Restarts
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):

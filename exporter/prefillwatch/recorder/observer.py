@@ -26,7 +26,7 @@ from prefillwatch.recorder.learned import learned
 from prefillwatch.recorder.notes import FactNotes, TextNotes
 from prefillwatch.recorder.ring import Ring
 from prefillwatch.recorder.sink import FileSink
-from prefillwatch.settings.observer import ObserverSettings
+from prefillwatch.settings.processes import ObserverSettings
 from prefillwatch.units import NS
 
 #: What is not written within this time, or beyond this size, is lost when the process dies.
@@ -59,10 +59,10 @@ class RecordingObserver(Observer):
         if settings.record is not None:
             self._sink = FileSink(Path(settings.record.path), opening(self._header(flight=False)))
         if settings.flight is not None and not self.texts:
-            self._ring = Ring(settings.flight.window_s, settings.flight.memory_bytes)
+            self._ring = Ring(settings.flight.window, settings.flight.memory)
             self._ring.begin(self._chunk_ns)
             self._trigger = FlightTrigger()
-            self._folder = FlightFolder(Path(settings.flight.folder), settings.flight.disk_bytes)
+            self._folder = FlightFolder(Path(settings.flight.dir), settings.flight.disk)
             self._history.heard = lambda document: self._trigger.closed(document, self._clock())
         self._note_taps(self._notes)
 

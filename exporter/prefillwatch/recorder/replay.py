@@ -23,7 +23,9 @@ from prefillwatch.recorder.file import Header, RecordingError
 from prefillwatch.recorder.learned import recall
 from prefillwatch.recorder.told import ToldTaps
 from prefillwatch.recorder.totals import GapTotals, TotallingPublisher
-from prefillwatch.settings.observer import Control, ObserverSettings
+from prefillwatch.settings.control import Control
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.views import observer_view
 from prefillwatch.units import NS
 
 
@@ -74,11 +76,12 @@ class ReplayObserver(Observer):
 
     def __init__(self, header: Header, clock: ReplayClock) -> None:
         """Raises RecordingError."""
-        settings = ObserverSettings(
+        settings = observer_view(
+            DEFAULTS,
             tap_fds=(),
             control_fd=-1,
             upstream="http://127.0.0.1:9",  # nobody is asked
-            gpu=False,
+            gpu="off",
             engine_socket="replayed" if header.plugin else "",
             analysis=header.analysis,
         )

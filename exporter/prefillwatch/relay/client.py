@@ -160,7 +160,7 @@ class ClientConnection:
         assert self.socket is not None
         exchange = self.exchange
         assert exchange is not None
-        limit_unacknowledged(self.socket, self.relay.settings.client_write_s)
+        limit_unacknowledged(self.socket, self.relay.settings.client_write_timeout)
         exchange.client_ended()
         if self.exchange is not exchange:  # it was taken to have left
             self.abort()
@@ -218,7 +218,7 @@ class ClientConnection:
             self.refuse(*refusal)
             return
         try:
-            self._body = RequestBody(request, self.relay.settings.max_body_bytes)
+            self._body = RequestBody(request, self.relay.settings.max_body)
         except BodyTooLargeError:
             self._refuse_size()
             return
@@ -360,7 +360,7 @@ class ClientConnection:
         exchange.reject(status, reason, message)
 
     def _refuse_size(self) -> None:
-        limit = self.relay.settings.max_body_bytes
+        limit = self.relay.settings.max_body
         self.refuse(413, RelayReason.BODY_TOO_LARGE, f"The request body is larger than {limit} bytes.")
 
     # An answer

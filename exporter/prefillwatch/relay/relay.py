@@ -79,14 +79,14 @@ class Relay:
         keep_host = settings.preserve_host
         self.keep_host = not upstream.tls if keep_host is None else keep_host
         self.tap = TapWriter(reactor, settings.tap_fd, settings.index)
-        self.pool = Pool(reactor, settings.upstream_keepalive_s)
+        self.pool = Pool(reactor, settings.upstream_keepalive)
         self.bodies = Bodies(
-            BodyShares.of(settings.max_bodies_bytes, settings.relays, settings.max_body_bytes),
-            settings.request_timeout_s,
+            BodyShares.of(settings.max_bodies, settings.relays, settings.max_body),
+            settings.request_timeout,
             monotonic_ns,
         )
         self.unsent = Unsent[ClientConnection](
-            reactor, settings.client_write_s, ClientConnection.takes_nothing, ClientConnection.leave
+            reactor, settings.client_write_timeout, ClientConnection.takes_nothing, ClientConnection.leave
         )
         self.most_clients = most_clients(raise_descriptor_limit())
         if settings.max_clients:
@@ -102,10 +102,10 @@ class Relay:
 
             self._listener_tls = tls.ListenerTls(settings.tls_fd) if settings.tls_fd >= 0 else None
             upstream_tls = tls.upstream_context(settings, upstream)
-        self.dialer = Dialer(reactor, upstream, upstream_tls, settings.connect_timeout_s, self._spare_descriptor)
-        self.client_idle = Deadlines[ClientConnection](reactor, settings.client_idle_s, ClientConnection.abort)
-        self.receiving = Deadlines[ClientConnection](reactor, settings.request_timeout_s, ClientConnection.late)
-        self.flushing = Deadlines[ClientConnection](reactor, settings.client_write_s, ClientConnection.give_up)
+        self.dialer = Dialer(reactor, upstream, upstream_tls, settings.connect_timeout, self._spare_descriptor)
+        self.client_idle = Deadlines[ClientConnection](reactor, settings.client_idle_timeout, ClientConnection.abort)
+        self.receiving = Deadlines[ClientConnection](reactor, settings.request_timeout, ClientConnection.late)
+        self.flushing = Deadlines[ClientConnection](reactor, settings.client_write_timeout, ClientConnection.give_up)
         self.lingering = Deadlines[ClientConnection](reactor, _LINGER_S, ClientConnection.abort)
         self.repeatable = Deadlines[Sending](reactor, REPEAT_WITHIN_S, Sending.forget)
         self.clients: set[ClientConnection] = set()
@@ -114,7 +114,7 @@ class Relay:
         self.tap.on_ask = self._answer
         self.retries = 0
         self.usage_refused = 0  # requests that upstream took only without what we had added
-        self.policy = Policy(inject_usage=settings.inject_usage, wall_clock=time.time)
+        self.policy = Policy(inject_usage=settings.usage == "inject", wall_clock=time.time)
         self._drained_ns = 0
         self._last_stream = 0
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listen_fds]
@@ -168,7 +168,7 @@ class Relay:
         self._drained_ns = now
         self._close_listeners()
         self.reactor.soon(self._close_idle)
-        self.reactor.call_later(self.settings.drain_s, self.cut)
+        self.reactor.call_later(self.settings.drain_timeout, self.cut)
 
     def _close_listeners(self) -> None:
         for listener in (*self._listeners, *self._covered):
@@ -353,8 +353,8 @@ class Relay:
         self._beat(now)
         self.bodies.tick()
         self._in_slices(lambda exchange: exchange.acknowledge_late_again(now), list(self.exchanges.values()))
-        if self.settings.idle_limit_s:
-            since_ns = now - int(self.settings.idle_limit_s * NS)
+        if self.settings.idle_limit:
+            since_ns = now - int(self.settings.idle_limit * NS)
             self._in_slices(lambda exchange: exchange.end_if_silent(since_ns), list(self.exchanges.values()))
         if os.getppid() != self._parent and not self.draining:
             self.drain()  # the supervisor is gone, and with it all who could stop or restart us
@@ -382,7 +382,7 @@ class Relay:
             retries=self.retries,
             upstream_connect_failures=self.dialer.failures,
             usage_refused=self.usage_refused,
-            usage_rests=self.settings.inject_usage and not self.policy.inject_usage,
+            usage_rests=self.settings.usage == "inject" and not self.policy.inject_usage,
             request_bytes=self.bodies.held,
             unsent_bytes=self.unsent.size,
             most_clients=self.most_clients,

@@ -4,40 +4,47 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from prefillwatch.relay.hops import Forwarded
 
+Usage = Literal["off", "inject"]
+
 
 class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of one relay process. Durations are seconds, sizes bytes."""
+    """Settings of one relay process. Durations are seconds, sizes bytes.
+
+    The first part is the supervisor's, the rest what users set, under the names of ``settings/declared.py``.
+    """
 
     upstream: str  # http://HOST[:PORT], https://HOST[:PORT], unix:/PATH or http+unix://PERCENT-ENCODED-PATH
     listen_fds: tuple[int, ...]  # bound, listening stream sockets that were inherited
     index: int = 0
     tap_fd: int = -1  # our end of a SOCK_SEQPACKET pair; -1: nobody observes
     supervisor_fd: int = -1  # our end of another one, for signs of life; -1: nobody listens
-    max_body_bytes: int = 64 * 2**20
-    max_bodies_bytes: int = 256 * 2**20  # of all relays together
-    max_clients: int = 0  # of all relays together; 0: as descriptors allow
-    max_clients_per_address: int = 0  # of this relay; 0: no limit
-    relays: int = 1  # that share these two
-    request_timeout_s: float = 60.0  # from the first byte of a request to its last; answering has no limit
-    connect_timeout_s: float = 10.0
-    upstream_keepalive_s: float = 4.0
-    client_idle_s: float = 75.0
-    client_write_s: float = 60.0  # without one byte of an answer taken
-    idle_limit_s: float = 0.0  # longest silence of an answer; 0: none
-    drain_s: float = 25.0
     tls_fd: int = -1  # memory with certificate and key for clients, see certificate.py; -1: they speak plainly
-    upstream_ca: str = ""
-    upstream_insecure: bool = False
-    preserve_host: bool | None = None  # None: kept, but for https upstreams, which route and verify by their own name
-    forwarded: Forwarded = "replace"
     name: str = ""  # in Via, where it tells a request that comes back to us; the same for all relays. Empty: no Via
-    inject_usage: bool = False
+
+    max_body: int
+    max_bodies: int  # of all relays together
+    max_clients: int  # of all relays together; 0: as descriptors allow
+    max_clients_per_address: int  # of this relay; 0: no limit
+    relays: int  # that share max_bodies and max_clients
+    request_timeout: float  # from the first byte of a request to its last; answering has no limit
+    connect_timeout: float
+    upstream_keepalive: float
+    client_idle_timeout: float
+    client_write_timeout: float  # without one byte of an answer taken
+    idle_limit: float  # longest silence of an answer; 0: none
+    drain_timeout: float
+    upstream_ca: str | None  # a PEM file; None: the system's
+    upstream_insecure: bool
+    preserve_host: bool | None  # None: kept, but for https upstreams, which route and verify by their own name
+    forwarded: Forwarded
+    usage: Usage
 
 
 def decode_settings(document: bytes) -> RelaySettings:

@@ -89,7 +89,7 @@ def upstream_context(settings: RelaySettings, upstream: Upstream) -> ssl.SSLCont
     """The context for upstream; None: it speaks plainly. Raises OSError."""
     if not upstream.tls:
         return None
-    context = ssl.create_default_context(cafile=settings.upstream_ca or None)
+    context = ssl.create_default_context(cafile=settings.upstream_ca)
     context.set_alpn_protocols(["http/1.1"])
     if settings.upstream_insecure:
         context.check_hostname = False

@@ -96,9 +96,9 @@ def parse_page_address(text: str) -> str:
     return parse_upstream(f"{scheme}://{netloc}") + (path if path.startswith("/") else f"/{path}")
 
 
-def page_place(upstream: str, address: str) -> tuple[str, str]:
+def page_place(upstream: str, address: str | None) -> tuple[str, str]:
     """At which server (as from `parse_upstream`) and by which path the upstream's metrics page lies; ``address`` is as
-    from `parse_page_address`, or empty."""
+    from `parse_page_address`, or None."""
     if not address or address.startswith("/"):
         return upstream, address or "/metrics"
     parts = urlsplit(address)

@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 
-from prefillwatch.settings.observer import READY_LINE, Control, encode
+from prefillwatch.settings.control import READY_LINE, Control, encode_control
 
 _RETRY_S = 0.5
 #: Ticks that an observer may leave the channel full, which some hundred states fill: it stands still for minutes then.
@@ -49,7 +49,7 @@ class ControlChannel:
     def tell(self, control: Control) -> None:
         """Send it; when the observer is behind, the newest one is sent as soon as there is room."""
         retrying = self.is_behind
-        self._latest = encode(control)
+        self._latest = encode_control(control)
         if not retrying:
             self._send()
 

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import h11
@@ -25,7 +26,7 @@ class HealthCheck:
     """Asks one upstream, ``http[s]://HOST[:PORT]`` or ``unix:/PATH``, again and again."""
 
     def __init__(
-        self, upstream: str, *, ca_file: str = "", insecure: bool = False, limit_s: float = CHECK_LIMIT_S
+        self, upstream: str, *, ca_file: Path | None = None, insecure: bool = False, limit_s: float = CHECK_LIMIT_S
     ) -> None:
         """Raises OSError for a file of authorities that cannot be used."""
         self._upstream = parse_upstream(upstream)
@@ -106,8 +107,8 @@ async def _addresses(upstream: Upstream) -> list[tuple[int, Any]]:
     return [(family, target) for family, _, _, _, target in infos]
 
 
-def _trust(ca_file: str, insecure: bool) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=ca_file or None)
+def _trust(ca_file: Path | None, insecure: bool) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file)
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

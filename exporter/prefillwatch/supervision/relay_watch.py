@@ -10,7 +10,7 @@ import enum
 from typing import Final
 
 from prefillwatch.relay.supervisor_line import Pulse
-from prefillwatch.settings.observer import SERVING
+from prefillwatch.settings.control import SERVING
 
 #: Pulses come every second; a relay that was busy for so many of them is not there for its clients.
 MUTE_AFTER: Final = 3

@@ -29,7 +29,7 @@ from prefillwatch.door.hosts import Hosts
 from prefillwatch.door.observer_link import ObserverLink
 from prefillwatch.errors import CommandError, ListenError, StartError
 from prefillwatch.relay.supervisor_line import Pulse
-from prefillwatch.settings.observer import Control, Process, RelayNow, Restarts, UpstreamNow
+from prefillwatch.settings.control import Control, ProcessNow, RelayNow, Restarts, UpstreamNow
 from prefillwatch.supervision.certificates import Certificate, Certificates
 from prefillwatch.supervision.children import Child, Children
 from prefillwatch.supervision.control import ControlChannel
@@ -81,7 +81,9 @@ class Supervisor:
         self._watches = [RelayWatch(f"relay {index}", ceil(settings.mute_limit)) for index in range(settings.relays)]
         self._upstream = UpstreamHealth(settings.health_misses)
         self._check = HealthCheck(
-            launch.upstream, ca_file=str(settings.upstream_ca or ""), insecure=settings.upstream_insecure
+            launch.upstream,
+            ca_file=settings.upstream_ca,
+            insecure=settings.upstream_insecure,
         )
         self._observer_link = ObserverLink()
         self._engine_socket = EngineSocket(settings.engine_socket, private=launch.command is not None)
@@ -311,16 +313,16 @@ class Supervisor:
             self._control.tell(self._state())
 
     def _state(self) -> Control:
-        processes = [Process(role="supervisor", pid=os.getpid())]
+        processes = [ProcessNow(role="supervisor", pid=os.getpid())]
         processes += [
-            Process(role="relay", pid=keeper.child.pid, index=index)
+            ProcessNow(role="relay", pid=keeper.child.pid, index=index)
             for index, keeper in enumerate(self._relays)
             if keeper.child is not None
         ]
         if self._observer.child is not None:
-            processes.append(Process(role="observer", pid=self._observer.child.pid))
+            processes.append(ProcessNow(role="observer", pid=self._observer.child.pid))
         if self._command is not None and not self._command.exited.done():
-            processes.append(Process(role="upstream", pid=self._command.pid))
+            processes.append(ProcessNow(role="upstream", pid=self._command.pid))
         restarts = Restarts(relay=sum(keeper.restarts for keeper in self._relays), observer=self._observer.restarts)
         ready, reason = self._ready()
         return Control(

@@ -124,7 +124,7 @@ def test_a_stream_that_left_has_no_open_stall() -> None:
 
 
 def test_the_rule_can_be_set() -> None:
-    rule = StallRule(min_seconds=0.05, factor=2.0, always_seconds=0.5)
+    rule = StallRule(min_gap=0.05, factor=2.0, always=0.5)
     assert Watched(rule).read(1045) == []
     assert len(Watched(rule).read(1055)) == 1
     assert len(Watched(rule, baseline=False).read(1510)) == 1

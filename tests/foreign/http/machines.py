@@ -16,7 +16,8 @@ from prefillwatch.relay.exchange.core import ExchangeCore, Policy
 from prefillwatch.relay.exchange.state import READING
 from prefillwatch.relay.http_head import Request, parse_request
 from prefillwatch.relay.relay import Relay
-from prefillwatch.relay.settings import RelaySettings
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.views import relay_view
 from prefillwatch.wire.tap import Kind
 
 #: What became of the bytes of one client: requests (method, target, header lines, body), and the status of a refusal.
@@ -122,7 +123,7 @@ class Receiver:
     """Feeds clients' bytes to the relay's receiving side."""
 
     def __init__(self, **options: Any) -> None:
-        self._relay = Relay(RelaySettings(upstream="http://127.0.0.1:1", listen_fds=(), **options))
+        self._relay = Relay(relay_view(DEFAULTS, upstream="http://127.0.0.1:1", listen_fds=(), **options))
         self._reactor = _Reactor()
         self._relay.reactor.release()
         self._relay.reactor = cast("Any", self._reactor)

@@ -34,7 +34,7 @@ def open_stage(tmp_path: Path) -> Iterator[Callable[[str], Stage]]:
             options: dict[str, Any] = {}
             origin = Origin(path=str(tmp_path / "origin")) if way == "unix socket" else None
             if way == "usage injected":
-                options["inject_usage"] = True
+                options["usage"] = "inject"
             if way == "TLS":
                 certificate, key = self_signed(tmp_path)
                 server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -72,7 +72,7 @@ def test_tokens_that_come_bunched_are_allowed_the_time_of_each() -> None:
 
 def test_the_rule_for_stalls_can_be_set() -> None:
     run = run_of(answer(-10, FROZEN), injected=[answer(990, [1795])])
-    assert measure(run, StallRule(min_seconds=0.9)).stalls == 0
+    assert measure(run, StallRule(min_gap=0.9)).stalls == 0
 
 
 def test_stalls_without_a_prompt_are_kept_apart() -> None:

@@ -21,7 +21,7 @@ class Promises:
         self._slo = slo
         self._book = book
         self._sink = sink
-        self._fluidity = Fluidity(round(slo.itl_seconds * NS))
+        self._fluidity = Fluidity(round(slo.itl * NS))
 
     def begin(self, slot: int) -> None:
         """The first token of a stream came: its deadlines start."""
@@ -74,5 +74,5 @@ class Promises:
 
     def _targets(self, request: Request) -> tuple[float, float]:
         """TTFT in nanoseconds, TPOT in seconds: the request's own, else the configured ones."""
-        ttft_ns = request.ttft_target_ns or self._slo.ttft_seconds * NS
-        return ttft_ns, request.tpot_target_ns / NS or self._slo.tpot_seconds
+        ttft_ns = request.ttft_target_ns or self._slo.ttft * NS
+        return ttft_ns, request.tpot_target_ns / NS or self._slo.tpot

@@ -54,7 +54,7 @@ class StallWatch:
     def __init__(self, rule: StallRule, book: GapBook) -> None:
         self._rule = rule
         self._book = book
-        self.shortest_ns = round(min(rule.min_seconds, rule.always_seconds) * NS)
+        self.shortest_ns = round(min(rule.min_gap, rule.always) * NS)
         self.open: dict[int, Stall] = {}
         self._owners: dict[int, Request] = {}
         self._returns: dict[tuple[int, int], Return] = {}

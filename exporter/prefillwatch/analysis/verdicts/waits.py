@@ -151,7 +151,7 @@ class WaitWatch:
             if request.rid in self._late or request.doubtful or not request.streaming or not request.received_ns:
                 continue
             age_ns = now_ns - request.sent_ns
-            if age_ns < self._rule.min_seconds * NS:
+            if age_ns < self._rule.min * NS:
                 break  # in order of arrival
             deserved_ns = self._deserved_ns(request, cost)
             if age_ns >= self._rule.factor * deserved_ns:

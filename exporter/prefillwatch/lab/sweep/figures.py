@@ -94,7 +94,7 @@ def _excesses(gaps: Sequence[float], rule: StallRule) -> list[float]:
     if not gaps:
         return []
     usual = sorted(gaps)[quantile_rank(0.5, len(gaps)) - 1]
-    least = min(max(rule.min_seconds, rule.factor * usual), rule.always_seconds)
+    least = min(max(rule.min_gap, rule.factor * usual), rule.always)
     return [gap - usual for gap in gaps if gap >= least]
 
 

@@ -190,7 +190,7 @@ def _existing_folder(value: Any) -> Path:
         raise ValueError(f"{str(path)!r} is no folder; make it first: mkdir -p {path}")
     if not os.access(path, os.W_OK | os.X_OK):
         raise ValueError(f"cannot write in {str(path)!r}; choose a folder of the user that prefillwatch runs as")
-    return path
+    return path.absolute()
 
 
 def _secret_in_file(value: Any) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from prefillwatch.doctor.histogram import Estimate
 from prefillwatch.doctor.page import OURS, PLUGIN_GAPS, Page
-from prefillwatch.engine.kinds import PageError
+from prefillwatch.engine.errors import PageError
 
 METRICS = Path(__file__).parents[1] / "data" / "metrics"
 OF_A_SIDECAR = b'prefillwatch_build_info{version="0"} 1\n'

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
+from prefillwatch.engine.errors import FetchError
+from prefillwatch.engine.fetch import Answer, Fetcher
 
 MIB = 1 << 20
 KEY = "marker-secret-key"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from prefillwatch.engine.kinds import EngineSample, PageError, read_page
+from prefillwatch.engine.errors import PageError
+from prefillwatch.engine.kinds import EngineSample, read_page
 
 Pages = Callable[[str], bytes]
 

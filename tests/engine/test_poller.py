@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from prefillwatch.engine import poller as poller_module
-from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
+from prefillwatch.engine.errors import FetchError, FetchReason
+from prefillwatch.engine.fetch import Answer, Fetcher
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.poller import EngineState, UpstreamPoller, UpstreamSnapshot
 from prefillwatch.units import NS
@@ -453,7 +454,7 @@ class FaultyFetcher:
             raise RuntimeError("unforeseen")
         if path == "/metrics":
             return Answer(200, b'vllm:kv_cache_usage_perc{engine="0"} 0.5\n', framed=True)
-        raise FetchError("connect", "no")
+        raise FetchError(FetchReason.CONNECT, "no")
 
 
 def test_polling_goes_on_after_a_fault_of_ours_until_cancelled(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,8 @@ import random
 import pytest
 from tests.scenarios.playbook import Scene, beat
 
-from prefillwatch.engine.kinds import PageError, read_page
+from prefillwatch.engine.errors import PageError
+from prefillwatch.engine.kinds import read_page
 from prefillwatch.export import table
 from prefillwatch.observer.engine_gauges import engine_page
 

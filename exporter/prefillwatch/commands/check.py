@@ -14,9 +14,11 @@ import click
 import msgspec
 
 from prefillwatch.commands.options import settings_options
-from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
-from prefillwatch.engine.kinds import PageError, PageSample, read_page
-from prefillwatch.engine.poller import LARGEST_MODEL_LIST, LARGEST_PAGE, elsewhere_hint
+from prefillwatch.engine import model_list
+from prefillwatch.engine.errors import FetchError, FetchReason, PageError
+from prefillwatch.engine.fetch import Answer, Fetcher
+from prefillwatch.engine.kinds import PageSample, read_page
+from prefillwatch.engine.poller import LARGEST_PAGE, elsewhere_hint
 from prefillwatch.errors import AddressInUseError, ConfigError, ListenError
 from prefillwatch.relay.bodies import BodyShares
 from prefillwatch.relay.reactor import raise_descriptor_limit
@@ -33,6 +35,7 @@ from prefillwatch.wire.printable import printable
 _WANTS_KEY: Final = (401, 403)
 #: What one relay is built for.
 _MANY_CLIENTS: Final = 10_000
+_LARGEST_HEALTH: Final = 1 << 20
 
 
 class Verdict(enum.Enum):
@@ -51,14 +54,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.verdict.value:<8}{self.subject}: {self.text}"
-
-
-class _Model(msgspec.Struct):
-    id: str
-
-
-class _Models(msgspec.Struct):
-    data: list[_Model]
 
 
 @click.command()
@@ -176,7 +171,7 @@ async def look_at_upstream(upstream: str, settings: Settings) -> AsyncIterator[F
 
 async def _look_at_health(fetcher: Fetcher, upstream: str, *, has_key: bool) -> Finding:
     try:
-        answer = await fetcher.get("/health", limit=LARGEST_MODEL_LIST)
+        answer = await fetcher.get("/health", limit=_LARGEST_HEALTH)
     except FetchError as error:
         return Finding(Verdict.FAILED, "upstream", f"no answer from {upstream} ({error}); {_question(error)}")
     if answer.status in (200, 404):  # a server without /health is there all the same
@@ -196,7 +191,7 @@ def _question(error: FetchError) -> str:
 
 
 async def _look_at_models(fetcher: Fetcher) -> Finding:
-    answer = await _get(fetcher, "/v1/models", LARGEST_MODEL_LIST)
+    answer = await _get(fetcher, model_list.PATH, model_list.LARGEST_BYTES)
     if isinstance(answer, Answer) and answer.status in _WANTS_KEY:
         return Finding(Verdict.MISSING, "models", "the server wants a key for /v1/models; set upstream_api_key")
     names = _model_names(answer)
@@ -208,7 +203,7 @@ async def _look_at_models(fetcher: Fetcher) -> Finding:
 def _model_names(answer: Answer | FetchError) -> list[str]:
     try:
         body = answer.body if isinstance(answer, Answer) else b""
-        return [model.id for model in msgspec.json.decode(body, type=_Models).data]
+        return [model.id for model in model_list.served_models(body)]
     except msgspec.DecodeError:
         return []
 
@@ -216,7 +211,7 @@ def _model_names(answer: Answer | FetchError) -> list[str]:
 async def _look_at_metrics(fetcher: Fetcher, path: str) -> list[Finding]:
     answer = await _get(fetcher, path, LARGEST_PAGE)
     if isinstance(answer, Answer) and answer.status != 200:
-        answer = FetchError("http_status", f"{path} answers {answer.status}", answer.status)
+        answer = FetchError(FetchReason.HTTP_STATUS, f"{path} answers {answer.status}", answer.status)
     if isinstance(answer, FetchError):
         told = f"{answer}; no KV cache, queue and preemptions (latencies all the same){elsewhere_hint(answer)}"
         return [Finding(Verdict.MISSING, "metrics", told)]

@@ -16,8 +16,8 @@ from prefillwatch.doctor.figures import Moment
 from prefillwatch.doctor.look import Look, read_advice, read_incidents, read_time
 from prefillwatch.doctor.page import OURS, Page
 from prefillwatch.doctor.readers import moment_of
-from prefillwatch.engine.fetch import Answer, Fetcher, FetchError
-from prefillwatch.engine.kinds import PageError
+from prefillwatch.engine.errors import FetchError, PageError
+from prefillwatch.engine.fetch import Answer, Fetcher
 from prefillwatch.engine.poller import LARGEST_PAGE
 from prefillwatch.errors import PrefillwatchError
 from prefillwatch.settings.addresses import parse_upstream

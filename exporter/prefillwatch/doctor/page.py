@@ -9,8 +9,9 @@ from typing import Final
 
 from prefillwatch.doctor.histogram import Histogram, from_cumulative
 from prefillwatch.doctor.servers import SERVERS
+from prefillwatch.engine.errors import FetchReason, PageError
 from prefillwatch.engine.exposition import Sample, SampleFinder
-from prefillwatch.engine.kinds import PageError, PageSample, read_page
+from prefillwatch.engine.kinds import PageSample, read_page
 from prefillwatch.export.spec import Kind, Spec
 from prefillwatch.export.table import TABLE
 
@@ -65,7 +66,7 @@ class Page:
         self.namespace = OURS if self._samples.get(f"{OURS}:build_info") else self.engines.server
         if self.namespace not in (OURS, *SERVERS):
             known = "prefillwatch, vLLM, SGLang, llama.cpp, TGI, TensorRT-LLM or Triton"
-            raise PageError("parse", f"a metrics page, but none of {known}")
+            raise PageError(FetchReason.PARSE, f"a metrics page, but none of {known}")
 
     def series(self, name: str, **labels: str) -> list[tuple[Labels, float]]:
         """Samples of a metric, written without its namespace, that have these labels."""

@@ -8,28 +8,18 @@ import logging
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import httpx
 
 from prefillwatch import __version__
+from prefillwatch.engine.errors import FetchError, FetchReason
 from prefillwatch.settings.addresses import page_place
-
-Reason = Literal["http_status", "timeout", "connect", "parse", "too_big", "empty"]
 
 _MOST_REDIRECTS: Final = 3
 _KEPT: Final = ("Accept", "Authorization")  # within the same server
 #: Below the 5 s after which uvicorn closes an idle connection, so that we do not write into a closing one.
 _KEEP_IDLE_S: Final = 3.0
-
-
-class FetchError(Exception):
-    """No usable answer. ``status`` is the HTTP status where one came."""
-
-    def __init__(self, reason: Reason, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +84,12 @@ class Fetcher:
         try:
             return await asyncio.wait_for(self._follow(request, limit), self._timeout_s)
         except (asyncio.TimeoutError, httpx.TimeoutException):
-            raise FetchError("timeout", f"no whole answer to {path} within {self._timeout_s:g} s") from None
+            raise FetchError(FetchReason.TIMEOUT, f"no whole answer to {path} within {self._timeout_s:g} s") from None
         except httpx.TransportError as error:
             detail = ": ".join(filter(None, (path, type(error).__name__, str(error))))
-            raise FetchError("connect", detail) from None
+            raise FetchError(FetchReason.CONNECT, detail) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise FetchError("parse", f"{path}: {type(error).__name__}") from None
+            raise FetchError(FetchReason.PARSE, f"{path}: {type(error).__name__}") from None
 
     def _request(self, url: httpx.URL, headers: Mapping[str, str]) -> httpx.Request:
         # Compressed answers could unfold to anything; the limit is meant for what arrives.
@@ -116,9 +106,9 @@ class Fetcher:
                 await response.aclose()
             onward = request.url.join(response.headers["location"])
             if _origin(onward) != _origin(request.url):
-                raise FetchError("http_status", "redirected to another server", response.status_code)
+                raise FetchError(FetchReason.HTTP_STATUS, "redirected to another server", response.status_code)
             request = self._request(onward, {name: request.headers[name] for name in _KEPT if name in request.headers})
-        raise FetchError("http_status", f"redirected more than {_MOST_REDIRECTS} times", response.status_code)
+        raise FetchError(FetchReason.HTTP_STATUS, f"redirected more than {_MOST_REDIRECTS} times", response.status_code)
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
         try:
@@ -129,18 +119,19 @@ class Fetcher:
 
 
 async def _read(response: httpx.Response, limit: int) -> Answer:
-    announced = response.headers.get("content-length", "")
+    status, announced = response.status_code, response.headers.get("content-length", "")
     if announced.isdigit() and int(announced[:18]) > limit:
-        raise FetchError("too_big", f"the answer has {announced[:18]} bytes, more than {limit}", response.status_code)
+        text = f"the answer has {announced[:18]} bytes, more than {limit}"
+        raise FetchError(FetchReason.TOO_BIG, text, status)
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise FetchError("parse", "the answer is compressed although we asked for none of that", response.status_code)
+        raise FetchError(FetchReason.PARSE, "the answer is compressed although we asked for none of that", status)
     body = bytearray()
     async for piece in response.aiter_raw():
         body += piece
         if len(body) > limit:
-            raise FetchError("too_big", f"the answer goes on beyond {limit} bytes", response.status_code)
+            raise FetchError(FetchReason.TOO_BIG, f"the answer goes on beyond {limit} bytes", status)
     framed = bool(announced) or "transfer-encoding" in response.headers
-    return Answer(response.status_code, bytes(body), framed)
+    return Answer(status, bytes(body), framed)
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

@@ -12,20 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from prefillwatch.engine.errors import FetchReason, PageError
 from prefillwatch.engine.exposition import Sample, SampleFinder, looks_like_metrics
 
 #: More engines than this behind one page are not told apart, to keep the label bounded.
 MOST_ENGINES: Final = 256
 
 ONLY_ENGINE: Final = "0"  # where a page has no label for it
-
-
-class PageError(ValueError):
-    """A metrics page that cannot be used; ``reason`` is ``empty`` or ``parse``."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +217,10 @@ _PART_LABELS: Final = ("tp_rank", "pp_rank")
 def read_page(page: bytes) -> PageSample:
     """What a metrics page says of the engines behind it. Raises PageError when it is empty or no metrics page."""
     if not page.strip():
-        raise PageError("empty", "the metrics page is empty")
+        raise PageError(FetchReason.EMPTY, "the metrics page is empty")
     samples, left_out = _FINDER.read(page)
     if not samples and not looks_like_metrics(page):
-        raise PageError("parse", "the answer is no metrics page")
+        raise PageError(FetchReason.PARSE, "the answer is no metrics page")
     starts = [sample.value for sample in samples if sample.namespace == "process"]
     start_time = max(starts, default=None)
     kind = _most_of(samples)

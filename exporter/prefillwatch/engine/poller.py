@@ -16,30 +16,20 @@ from typing import Final, Protocol
 import msgspec
 
 from prefillwatch.analysis.settings import DEFAULT_WINDOWS_S
+from prefillwatch.engine import model_list
 from prefillwatch.engine.carry import EngineCarry
-from prefillwatch.engine.fetch import Fetcher, FetchError
-from prefillwatch.engine.kinds import MOST_ENGINES, EngineSample, PageError, PageSample, read_page
+from prefillwatch.engine.errors import FetchError, FetchReason, PageError, UpstreamError
+from prefillwatch.engine.fetch import Fetcher
+from prefillwatch.engine.kinds import MOST_ENGINES, EngineSample, PageSample, read_page
 from prefillwatch.units import NS
 
 LARGEST_PAGE: Final = 16 << 20
-LARGEST_MODEL_LIST: Final = 1 << 20
 MOST_MODELS: Final = 1024
 LONGEST_MODEL_NAME: Final = 256
 #: From this size on a page is read by a thread, to keep the event loop turning.
 _LARGE_PAGE: Final = 256 << 10
 
 _log = logging.getLogger(__name__)
-
-
-class _Model(msgspec.Struct):
-    id: str
-
-
-class _ModelList(msgspec.Struct):
-    data: list[_Model]
-
-
-_model_list = msgspec.json.Decoder(_ModelList)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +149,16 @@ class UpstreamPoller:
         begin = self._clock()
         try:
             page = await self._fetch_page()
-        except (FetchError, PageError) as error:
-            self._failed(error.reason, error)
+        except UpstreamError as error:
+            self._failed(error)
         else:
             self._succeeded(page)
         self._duration = (self._clock() - begin) / NS
 
     async def poll_models(self) -> None:
         try:
-            answer = await self._fetcher.get("/v1/models", limit=LARGEST_MODEL_LIST, accept="application/json")
-            served = [model.id for model in _model_list.decode(answer.body).data[:MOST_MODELS]]
+            answer = await self._fetcher.get(model_list.PATH, limit=model_list.LARGEST_BYTES, accept="application/json")
+            served = [model.id for model in model_list.served_models(answer.body)[:MOST_MODELS]]
         except (FetchError, msgspec.DecodeError) as error:
             _log.debug("no list of models from upstream: %s", error)
             return
@@ -200,7 +190,7 @@ class UpstreamPoller:
     async def _fetch_page(self) -> PageSample:
         answer = await self._pages.get(self._page_path, limit=LARGEST_PAGE, accept="text/plain;version=0.0.4")
         if answer.status != 200:
-            raise FetchError("http_status", f"{self._page_path} answered {answer.status}", answer.status)
+            raise FetchError(FetchReason.HTTP_STATUS, f"{self._page_path} answered {answer.status}", answer.status)
         body = answer.body
         if not answer.framed:  # the last line may have been cut in the middle of its number
             body = body[: body.rfind(b"\n") + 1]
@@ -218,7 +208,8 @@ class UpstreamPoller:
         if self._listener is not None:
             self._listener.on_page(page, self._page_ns)
 
-    def _failed(self, reason: str, error: Exception) -> None:
+    def _failed(self, error: UpstreamError) -> None:
+        reason = error.reason.value
         if self._success is not False:
             _log.warning("upstream's metrics cannot be read (%s): %s%s", reason, error, elsewhere_hint(error))
         self._success = False
@@ -249,7 +240,7 @@ def _has_signal(page: PageSample | None, *, resting: bool) -> bool | None:
     return page.kv_signal_present
 
 
-def elsewhere_hint(error: Exception) -> str:
+def elsewhere_hint(error: UpstreamError) -> str:
     """What to set where something else than a page of metrics was found; empty where that is not the trouble."""
     status = error.status if isinstance(error, FetchError) else 0
     if status in (400, 404) or 300 <= status < 400 or isinstance(error, PageError):

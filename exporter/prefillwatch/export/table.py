@@ -10,6 +10,7 @@ from prefillwatch.analysis.requests import OUTCOMES, PromptBuckets
 from prefillwatch.analysis.settings import DEFAULT_PROMPT_EDGES, DEFAULT_WINDOWS_S
 from prefillwatch.analysis.tokens import LEVEL_LABELS
 from prefillwatch.contract.causes import BY_NAME, FREEZE_CAUSES, WAIT_CAUSES
+from prefillwatch.engine.errors import FetchReason
 from prefillwatch.export.bounds import GAP_BOUNDS, STEP_BOUNDS, STEP_BUCKETS
 from prefillwatch.export.spec import Kind, Label, Spec, window_name
 from prefillwatch.relay.lag import BOUNDS
@@ -380,7 +381,7 @@ UPSTREAM_SCRAPE_AGE = _gauge(
 )
 UPSTREAM_SCRAPE_FAILURES = _counter(
     "upstream_scrape_failures_total",
-    (Label("reason", ("http_status", "timeout", "connect", "parse", "too_big", "empty")),),
+    (Label("reason", tuple(reason.value for reason in FetchReason)),),
     "Scrapes of upstream's own metrics that failed, by reason.",
 )
 KV_SIGNAL_PRESENT = _gauge(

@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from prefillwatch import __version__
+from prefillwatch.engine import model_list
+from prefillwatch.engine.model_list import ServedModel
 from prefillwatch.errors import ConfigError, PrefillwatchError
 from prefillwatch.lab.client import CHAT, UNIX, Answer, ask
 from prefillwatch.settings.addresses import parse_upstream
 
 COMPLETIONS: Final = "/v1/completions"
-MODELS: Final = "/v1/models"
 TOKENIZE: Final = "/tokenize"
 #: Seconds that a question without a prompt may take.
 PATIENCE_S: Final = 20.0
@@ -128,19 +129,10 @@ async def reach(
         sent["Authorization"] = f"Bearer {api_key}"
     _check_headers(sent)
     target = Target(base, model or "", headers=sent, tls=_trust(base, ca_file, insecure))
-    answer = await target.ask(None, path=MODELS, timeout_seconds=PATIENCE_S)
+    answer = await target.ask(None, path=model_list.PATH, timeout_seconds=PATIENCE_S)
     cards = _cards(target, answer, may_be_missing=bool(model))
     card = _choose(cards, base, model)
-    return replace(target, model=card.id, max_model_len=card.max_model_len)
-
-
-class _Card(msgspec.Struct):
-    id: str
-    max_model_len: int | None = None
-
-
-class _Models(msgspec.Struct):
-    data: list[_Card]
+    return replace(target, model=card.id, max_model_len=card.context_tokens)
 
 
 def _base(url: str) -> str:
@@ -180,7 +172,7 @@ def _trust(base: str, ca_file: Path | None, insecure: bool) -> ssl.SSLContext | 
     return context
 
 
-def _cards(target: Target, answer: Answer, *, may_be_missing: bool) -> list[_Card]:
+def _cards(target: Target, answer: Answer, *, may_be_missing: bool) -> list[ServedModel]:
     if answer.error:
         raise TargetError(f"no answer from {target.url} ({answer.error}); is the server up, and there?")
     if answer.status in (401, 403):
@@ -189,24 +181,25 @@ def _cards(target: Target, answer: Answer, *, may_be_missing: bool) -> list[_Car
         )
     try:
         if answer.status == 200:
-            return msgspec.json.decode(answer.body, type=_Models).data
+            return model_list.served_models(answer.body)
     except msgspec.DecodeError:
         pass
     if may_be_missing and answer.status in (404, 405):
         return []
     said = f"HTTP {answer.status}" if answer.status != 200 else "something else than a list of models"
     raise TargetError(
-        f"{target.url}{MODELS} answers {said}; the address must be that of an OpenAI-compatible server, without /v1"
+        f"{target.url}{model_list.PATH} answers {said}; the address must be that of an OpenAI-compatible server, "
+        "without /v1"
     )
 
 
-def _choose(cards: list[_Card], base: str, model: str | None) -> _Card:
+def _choose(cards: list[ServedModel], base: str, model: str | None) -> ServedModel:
     if model is None:
         if not cards:
-            raise TargetError(f"{base} serves no model, by its {MODELS}; name one by --model")
+            raise TargetError(f"{base} serves no model, by its {model_list.PATH}; name one by --model")
         return cards[0]
     if not cards:
-        return _Card(model)
+        return ServedModel(model)
     for card in cards:
         if card.id == model:
             return card

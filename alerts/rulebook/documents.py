@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from alerts.rulebook.groups import all_alerts, all_groups, files
-from alerts.rulebook.rule import Alert, Group, Recording
+from alerts.rulebook.rule import Alert, Group, Recording, number
 from alerts.rulebook.source import Source, format_duration
 
 HEADER = "# Written by python -m alerts.generate from alerts/source.yml; change it there.\n"
@@ -121,8 +121,9 @@ def _by_name(alerts: Iterable[Alert]) -> dict[str, list[Alert]]:
 
 def test_constants(source: Source) -> dict[str, str]:
     """What a test template may name as ``<<key>>``: times, thresholds, and the texts that never vary."""
-    constants = {f"threshold.{key}": str(value) for key, value in source.raw["thresholds"].items()}
-    constants |= {f"ttft.{size}": str(limit) for size, limit in source.promises["ttft_p99"].items()}
+    numbers = {key: value for key, value in source.raw["thresholds"].items() if not isinstance(value, list)}
+    constants = {f"threshold.{key}": number(value) for key, value in numbers.items()}
+    constants |= {f"ttft.{size}": number(limit) for size, limit in source.promises["ttft_p99"].items()}
     constants |= {
         "job": source.job,
         "vllm_job": source.vllm_job,

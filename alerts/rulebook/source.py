@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 
 import yaml
 
+from prefillwatch.contract import limits
+
 SOURCE = Path(__file__).parent.parent / "source.yml"
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_LIMIT = "limits."
 _DURATION = re.compile(r"(\d+)(ms|[smhd])")
 
 
@@ -165,10 +169,24 @@ class Source:
 
 
 def load(path: Path = SOURCE) -> Source:
-    """Raises ValueError where a duration cannot be read."""
-    source = Source(yaml.safe_load(path.read_text(encoding="utf-8")))
+    """Raises ValueError where a duration cannot be read, and for a limit that does not exist."""
+    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for part in ("promises", "thresholds"):
+        raw[part] = {name: _limit(f"{part}.{name}", value) for name, value in raw[part].items()}
+    source = Source(raw)
     _check(source)
     return source
+
+
+def _limit(place: str, value: Any) -> Any:
+    """The value itself, or the limit of the contract that it names."""
+    if not isinstance(value, str):
+        return value
+    name = value.removeprefix(_LIMIT)
+    if not value.startswith(_LIMIT) or not name.isupper() or not hasattr(limits, name):
+        raise ValueError(f"{place} is {value!r}; write a number, or {_LIMIT}NAME with a name in contract/limits.py")
+    found = getattr(limits, name)
+    return dict(found) if isinstance(found, Mapping) else list(found) if isinstance(found, tuple) else found
 
 
 def _check(source: Source) -> None:

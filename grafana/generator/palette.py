@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import repeat
 
 from prefillwatch.contract import causes
-from prefillwatch.export.bounds import STEP_BUCKETS
+from prefillwatch.contract.buckets import STEP_BUCKETS
 from prefillwatch.export.table import CONCURRENT_PROMPT
 
 PREFILL = causes.BY_NAME[causes.PREFILL].colour

@@ -14,6 +14,8 @@ from alerts.rulebook.documents import documents, filled
 from alerts.rulebook.source import format_duration, load, parse_duration
 from tests.alerts.shipped import ALERTS, ROOT, SOURCE, groups, rules
 
+from prefillwatch.contract import limits
+
 
 def test_generating_again_gives_the_same_bytes() -> None:
     generated = documents(SOURCE, ALERTS)
@@ -29,7 +31,7 @@ def test_nothing_is_left_over_from_an_earlier_source() -> None:
 
 def test_check_says_which_file_is_old(tmp_path: Path) -> None:
     other = tmp_path / "source.yml"
-    other.write_text((ALERTS / "source.yml").read_text().replace("kv_usage: 0.9", "kv_usage: 0.8"))
+    other.write_text((ALERTS / "source.yml").read_text().replace("limits.KV_USAGE", "0.8"))
     command = [sys.executable, "-m", "alerts.generate", "--check"]
     current = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (current.returncode, current.stderr) == (0, "")
@@ -99,6 +101,22 @@ def test_a_window_that_holds_too_few_scrapes_is_told(tmp_path: Path) -> None:
     source.write_text((ALERTS / "source.yml").read_text().replace("scrape: 15s", "scrape: 2m"))
     with pytest.raises(ValueError, match=r"windows\.diagnosis \(5m\) is shorter than four scrapes \(2m\)"):
         load(source)
+
+
+@pytest.mark.parametrize("value", ["limits.KV_USE", "limits.Final", "KV_USAGE", "0.9 of it"])
+def test_a_limit_that_does_not_exist_is_told(tmp_path: Path, value: str) -> None:
+    source = tmp_path / "source.yml"
+    source.write_text((ALERTS / "source.yml").read_text().replace("limits.KV_USAGE", value))
+    with pytest.raises(ValueError, match=rf"thresholds\.kv_usage is '{value}'; write a number, or limits\.NAME"):
+        load(source)
+
+
+def test_limits_of_the_contract_can_be_named_or_replaced(tmp_path: Path) -> None:
+    assert SOURCE.threshold("kv_usage") == limits.KV_USAGE
+    assert SOURCE.promises["ttft_p99"] == dict(limits.FIRST_TOKEN_PROMISES)
+    source = tmp_path / "source.yml"
+    source.write_text((ALERTS / "source.yml").read_text().replace("limits.KV_USAGE", "0.8"))
+    assert load(source).threshold("kv_usage") == 0.8
 
 
 def test_a_template_may_only_name_constants_that_exist() -> None:

@@ -10,10 +10,7 @@ import promql_parser as promql
 import pytest
 from tests.alerts.promql_labels import labels_of
 from tests.alerts.rule_lint import Rule, problems
-from tests.alerts.shipped import SOURCE, alerts, described, recordings, rules, world
-
-from prefillwatch.export.bounds import GAP_BOUNDS
-from prefillwatch.export.table import FIRST_TOKEN_BOUNDS, LAG_BOUNDS, PROMPT
+from tests.alerts.shipped import alerts, described, recordings, rules, world
 
 WORLD = world()
 LEVEL_LABELS = ("concurrent_prompt", "prompt_bucket", "model_name", "model", "cause")
@@ -57,16 +54,6 @@ def test_every_recorded_series_is_used_by_an_alert_or_meant_for_people() -> None
     unused = [rule["record"] for rule in recordings() if rule["record"] not in used]
     replica = [name for name in unused if name.startswith("instance")]
     assert [name for name in replica if not any(word in name for word in for_people)] == []
-
-
-def test_limits_are_edges_of_the_histograms_they_are_read_from() -> None:
-    assert SOURCE.promises["itl"] in GAP_BOUNDS
-    assert SOURCE.threshold("loop_lag") in LAG_BOUNDS
-    assert {float(limit) for limit in SOURCE.promises["ttft_p99"].values()} <= set(FIRST_TOKEN_BOUNDS)
-
-
-def test_every_prompt_size_has_a_promise() -> None:
-    assert tuple(SOURCE.promises["ttft_p99"]) == PROMPT.values
 
 
 # --- The lint itself ---

@@ -5,9 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
+from prefillwatch.contract.buckets import FIRST_TOKEN_BOUNDS, GAP_BOUNDS, PART_BOUNDS, PROMPT_TOKEN_BOUNDS
 from prefillwatch.doctor.histogram import Histogram
-from prefillwatch.export.bounds import GAP_BOUNDS
-from prefillwatch.export.table import FIRST_TOKEN_BOUNDS, PART_BOUNDS, PROMPT_TOKEN_BOUNDS
 
 
 def histogram(values: Iterable[float], bounds: tuple[float, ...]) -> Histogram:

@@ -12,9 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from prefillwatch.contract.buckets import GAP_BOUNDS, STEP_BUCKETS
 from prefillwatch.engine.plugin.histograms import StepHistograms, prefill_bucket
 from prefillwatch.engine.step_report import StepReport
-from prefillwatch.export.bounds import GAP_BOUNDS, STEP_BUCKETS
 
 STEP = "prefillwatch_engine_step_seconds"
 GAP = "prefillwatch_engine_inter_token_latency_seconds"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from prefillwatch.contract.buckets import STEP_BUCKETS, STEP_EDGES
 from prefillwatch.export import table
-from prefillwatch.export.bounds import STEP_BUCKETS, STEP_EDGES
 from prefillwatch.export.spec import Kind, Label, Spec, series_per_model, window_name
 
 # What vLLM uses for its own gaps between tokens, so that both can be laid over each other.

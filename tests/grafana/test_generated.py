@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import yaml
-from grafana.generator import fleet, interference, limits
+from grafana.generator import fleet, interference
 from grafana.generator.__main__ import FOLDER, write
 from grafana.render.draw import picture_name
 from grafana.render.model import load_all
@@ -35,15 +35,6 @@ def test_provisioning_names_one_prometheus_by_a_fixed_uid() -> None:
     assert source["type"] == "prometheus"
     # $__rate_interval is made of it: four scrapes, or rates are empty.
     assert source["jsonData"]["timeInterval"] == _scrape_interval()
-
-
-def test_panels_turn_red_where_alerts_fire() -> None:
-    source = yaml.safe_load((FOLDER.parents[1] / "alerts" / "source.yml").read_text())
-    thresholds = source["thresholds"]
-    assert source["promises"]["itl"] == limits.ITL_TARGET_S
-    assert thresholds["cost_fit"] == limits.FIT_TO_ACT_ON
-    assert thresholds["stall_share"] == limits.STALL_SHARE[-1][0]
-    assert thresholds["kv_usage"] == limits.KV_USAGE[-1][0]
 
 
 def test_provisioning_reads_the_folder_of_dashboards() -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import msgspec
 
-DEFAULT_PROMPT_EDGES = (512, 2048, 8192, 32768, 131072)
-DEFAULT_WINDOWS_S = (10, 60, 300)
+from prefillwatch.contract import limits
+from prefillwatch.contract.buckets import PROMPT_EDGES, WINDOWS_S
 
 
 class StallRule(msgspec.Struct, frozen=True):
     """A gap is a stall when it is at least ``min_gap`` and ``factor`` times the baseline per token it brought, or at
     least ``always``, whoever kept the tokens."""
 
-    min_gap: float = 0.1
-    factor: float = 4.0
-    always: float = 1.0
+    min_gap: float = limits.STALL_MIN_GAP
+    factor: float = limits.STALL_FACTOR
+    always: float = limits.STALL_ALWAYS
 
     def holds(self, gap_s: float, baseline_s: float | None, tokens: float = 1.0) -> bool:
         """Whether a gap that brought so many tokens is a stall. ``baseline_s`` is what one takes undisturbed; where it
@@ -32,21 +32,21 @@ class StallRule(msgspec.Struct, frozen=True):
 class WaitRule(msgspec.Struct, frozen=True):
     """A request without a first token is late after ``min`` and ``factor`` times what it should take."""
 
-    min: float = 2.0
-    factor: float = 4.0
+    min: float = limits.WAIT_MIN
+    factor: float = limits.WAIT_FACTOR
 
 
 class Slo(msgspec.Struct, frozen=True):
     """What users were promised; a request may bring its own by x-slo-ttft-ms and x-slo-tpot-ms."""
 
-    ttft: float = 2.0
-    tpot: float = 0.1
-    itl: float = 0.2  # the target gap: token deadlines and the advice are made from it
+    ttft: float = limits.FIRST_TOKEN_PROMISE
+    tpot: float = limits.PER_TOKEN_PROMISE
+    itl: float = limits.ITL_PROMISE  # the target gap: token deadlines and the advice are made from it
 
 
 class AnalysisSettings(msgspec.Struct, frozen=True):
-    prompt_buckets: tuple[int, ...] = DEFAULT_PROMPT_EDGES
-    windows: tuple[int, ...] = DEFAULT_WINDOWS_S
+    prompt_buckets: tuple[int, ...] = PROMPT_EDGES
+    windows: tuple[int, ...] = WINDOWS_S
     stall: StallRule = StallRule()
     wait: WaitRule = WaitRule()
     slo: Slo = Slo()

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from prefillwatch.contract.runbooks import Runbook
+
 PREFILL: Final = "prefill"
 PREEMPTION: Final = "preemption"
 FRONTEND: Final = "frontend"
@@ -44,7 +46,7 @@ class Cause:
     legend: str = ""  # in dashboards, where the name alone would not do
     title: str = ""
     remedy: str = ""
-    runbook: str
+    runbook: Runbook
     alert: NotPrefill | None = None
     harmless: bool = False
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from prefillwatch.doctor import thresholds as limits
-from prefillwatch.doctor import wording
+from prefillwatch.contract import limits
+from prefillwatch.doctor import thresholds, wording
 from prefillwatch.doctor.figures import Figures
 from prefillwatch.doctor.finding import Finding, Number, Seen
 
@@ -45,7 +45,7 @@ def preempted(figures: Figures) -> Finding:
     if count is None:
         words = "Preemptions are not told."
         return Finding("preemptions", PREEMPTION_TITLE, Seen.UNKNOWN, words, numbers)
-    often = count >= max(limits.FEWEST_PREEMPTIONS, limits.PREEMPTIONS_PER_REQUEST * (finished or 0.0))
+    often = count >= max(thresholds.FEWEST_PREEMPTIONS, limits.PREEMPTIONS_PER_REQUEST * (finished or 0.0))
     told = "; how many requests finished is not told"
     if finished is not None:
         told = f", {wording.many(finished, 'request')} finished"

@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+from prefillwatch.contract.runbooks import Runbook
 
 Number = float | int | str | None
 
@@ -31,7 +34,7 @@ class Finding:
     """``words`` are a few sentences for a person; ``numbers`` are what they rest on, in the units of their names.
 
     ``weight`` orders findings, in stream-seconds lost where they are known; ``unknown`` says what cannot be known from
-    here; ``runbook`` is the name of an alert. ``aside`` is for the eyes of whoever asked, and goes into no file: it may
+    here; ``aside`` is for the eyes of whoever asked, and goes into no file: it may
     hold a request id.
     """
 
@@ -41,7 +44,7 @@ class Finding:
     words: str
     numbers: Mapping[str, Number] = field(default_factory=dict)
     remedy: str = ""
-    runbook: str = ""
+    runbook: Runbook | Literal[""] = ""
     unknown: str = ""
     sort: Sort = Sort.SYMPTOM
     weight: float = 0.0

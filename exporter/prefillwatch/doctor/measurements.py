@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from prefillwatch.doctor import thresholds as limits
-from prefillwatch.doctor import wording
+from prefillwatch.doctor import thresholds, wording
 from prefillwatch.doctor.figures import CLEAR, Figures, size_order
 from prefillwatch.doctor.finding import Measurement, Number
 from prefillwatch.doctor.histogram import Estimate, Histogram, together
@@ -72,7 +71,7 @@ def _first_token_words(histogram: Histogram) -> str:
     assert p50 is not None
     assert p90 is not None
     assert longest is not None
-    if histogram.count < limits.FEWEST_REQUESTS:
+    if histogram.count < thresholds.FEWEST_REQUESTS:
         return f"{histogram.count} within {wording.duration(longest.high)}"
     return f"median {_near(p50)}, p90 {_near(p90)} of {histogram.count:,}"
 
@@ -107,7 +106,7 @@ def _spread(gaps: Histogram, exact: float | None) -> str:
     assert p50 is not None
     assert p99 is not None
     assert longest is not None
-    tail = f"p99 {wording.roughly(p99)}, " if gaps.count >= limits.FEWEST_GAPS else "too few for a p99, "
+    tail = f"p99 {wording.roughly(p99)}, " if gaps.count >= thresholds.FEWEST_GAPS else "too few for a p99, "
     top = wording.duration(exact) if exact is not None else wording.between(longest)
     return f"median {wording.roughly(p50)}, {tail}longest {top}; {wording.many(gaps.count, 'gap')}"
 

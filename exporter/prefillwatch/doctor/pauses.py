@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from prefillwatch.contract import limits
 from prefillwatch.contract.causes import BY_NAME, CAUSES, PREFILL
-from prefillwatch.doctor import thresholds as limits
-from prefillwatch.doctor import wording
+from prefillwatch.doctor import thresholds, wording
 from prefillwatch.doctor.figures import CLEAR, Culprit, Figures, Incident, Stalls, size_order
 from prefillwatch.doctor.finding import Finding, Number, Seen, Sort
 from prefillwatch.doctor.histogram import Histogram, together
@@ -57,7 +57,7 @@ def other_pauses(figures: Figures) -> Iterator[Finding]:
 def slow_for_all(figures: Figures) -> Iterator[Finding]:
     """Long gaps without any prompt in service: a slow engine, which chunked prefill does not help."""
     clear = (figures.gaps_beside or {}).get(CLEAR)
-    p99 = clear.quantile(0.99) if clear and clear.count >= limits.FEWEST_GAPS else None
+    p99 = clear.quantile(0.99) if clear and clear.count >= thresholds.FEWEST_GAPS else None
     if clear is None or p99 is None or p99.low < limits.ITL_PROMISE:
         return
     yield Finding(
@@ -99,14 +99,14 @@ def _told(figures: Figures) -> Finding:
 
 
 def _none_told(figures: Figures) -> tuple[Seen, str]:
-    if figures.gap_count < limits.FEWEST_GAPS:
+    if figures.gap_count < thresholds.FEWEST_GAPS:
         return Seen.UNKNOWN, _too_few(figures)
     if (figures.most_streams() or 0) == 1:
         return Seen.UNKNOWN, "Only one stream at a time was seen, so it could not show."
     long = together(each for size, each in (figures.gaps_beside or {}).items() if _is_long(size))
-    if long is None or long.count < limits.FEWEST_BESIDE:
+    if long is None or long.count < thresholds.FEWEST_BESIDE:
         gaps = wording.many(long.count if long else 0, "gap")
-        few = f"Hardly any prompt above {limits.LONG_TOKENS} tokens arrived while others read"
+        few = f"Hardly any prompt above {thresholds.LONG_TOKENS} tokens arrived while others read"
         return Seen.UNKNOWN, f"{few} ({gaps} beside one), so it could not show."
     return (
         Seen.NO,
@@ -116,7 +116,7 @@ def _none_told(figures: Figures) -> tuple[Seen, str]:
 
 def _is_long(size: str) -> bool:
     known, lower = size_order(size)
-    return known == 1 and lower >= limits.LONG_TOKENS
+    return known == 1 and lower >= thresholds.LONG_TOKENS
 
 
 def _lost(stalls: Stalls, figures: Figures) -> str:
@@ -161,7 +161,7 @@ def _curve(figures: Figures, by: str = "the largest prompt in service") -> str:
 
 def _hidden(figures: Figures) -> str:
     """Calm gaps by the thousand hide the few that people saw."""
-    p99 = figures.gaps.quantile(0.99) if figures.gaps and figures.gap_count >= limits.FEWEST_GAPS else None
+    p99 = figures.gaps.quantile(0.99) if figures.gaps and figures.gap_count >= thresholds.FEWEST_GAPS else None
     if p99 is None or p99.high >= limits.ITL_PROMISE:
         return ""
     return f" The p99 over all gaps, {wording.roughly(p99)}, does not show it."
@@ -192,7 +192,7 @@ def _culprits(incidents: list[Incident]) -> list[Culprit]:
         culprit.request_id or id(culprit): culprit
         for each in incidents
         for culprit in each.culprits
-        if culprit.share >= limits.SHARED_BLAME
+        if culprit.share >= thresholds.SHARED_BLAME
     }
     return sorted(found.values(), key=lambda culprit: -culprit.prompt_tokens)
 
@@ -224,7 +224,7 @@ def _by_step(figures: Figures) -> Finding:
     clear = beside.get(CLEAR)
     long = together(each for size, each in beside.items() if size not in (CLEAR, UNTOLD))
     numbers = _dose(figures)
-    if long is None or long.count < limits.FEWEST_BESIDE or clear is None:
+    if long is None or long.count < thresholds.FEWEST_BESIDE or clear is None:
         gaps = wording.many(long.count if long else 0, "gap")
         words = f"Hardly any engine step carried a prompt while others read ({gaps}), so it could not show."
         return Finding(SYMPTOM, _PREFILL.title, Seen.UNKNOWN, words, numbers)
@@ -252,7 +252,7 @@ def _by_step(figures: Figures) -> Finding:
 def _stall_from(histogram: Histogram) -> float:
     """From which length on a gap counts as a stall, by the median of usual ones: at most, given its bucket."""
     median = histogram.quantile(0.5)
-    return max(limits.STALL.min_gap, limits.STALL.factor * median.high if median else 0.0)
+    return max(thresholds.STALL.min_gap, thresholds.STALL.factor * median.high if median else 0.0)
 
 
 # --- As histograms without causes let one guess -------------------------------------------------------------------
@@ -261,12 +261,12 @@ def _stall_from(histogram: Histogram) -> float:
 def _guessed(figures: Figures) -> Finding:
     gaps = figures.gaps
     assert gaps is not None
-    least = min(max(limits.ITL_PROMISE, _stall_from(gaps)), limits.STALL.always)
-    if gaps.beyond(least)[0] and gaps.count >= limits.FEWEST_GAPS:
+    least = min(max(limits.ITL_PROMISE, _stall_from(gaps)), thresholds.STALL.always)
+    if gaps.beyond(least)[0] and gaps.count >= thresholds.FEWEST_GAPS:
         return _too_coarse(gaps, least, wording.spread(gaps))
     pauses, bound = gaps.above(least)
     numbers: dict[str, Number] = {**wording.spread(gaps), "pauses": pauses, "pauses_from_seconds": bound}
-    long_steps = figures.step_tokens.above(limits.LONG_TOKENS)[0] if figures.step_tokens else None
+    long_steps = figures.step_tokens.above(thresholds.LONG_TOKENS)[0] if figures.step_tokens else None
     numbers["engine_steps_with_prompts"] = long_steps
     if not pauses:
         seen, words = _none_guessed(figures, bound, long_steps)
@@ -312,15 +312,13 @@ def _too_coarse(gaps: Histogram, least: float, numbers: Mapping[str, Number]) ->
 
 
 def _none_guessed(figures: Figures, bound: float, long_steps: int | None) -> tuple[Seen, str]:
-    if figures.gap_count < limits.FEWEST_GAPS:
+    if figures.gap_count < thresholds.FEWEST_GAPS:
         return Seen.UNKNOWN, _too_few(figures)
     if (figures.most_streams() or 0) == 1:
         return Seen.UNKNOWN, "Only one stream at a time was seen, so it could not show."
     if long_steps == 0:
-        words = (
-            f"No engine step carried more than {limits.LONG_TOKENS} tokens: no long prompt came, so it could not show."
-        )
-        return Seen.UNKNOWN, words
+        few = f"No engine step carried more than {thresholds.LONG_TOKENS} tokens: no long prompt came"
+        return Seen.UNKNOWN, f"{few}, so it could not show."
     return Seen.NO, f"None of {wording.many(figures.gap_count, 'gap')} was above {wording.duration(bound)}."
 
 
@@ -328,9 +326,9 @@ def _evidence(figures: Figures, long_steps: int | None) -> str:
     if long_steps is None or figures.step_tokens is None:
         return ""
     if long_steps == 0:
-        return f"No engine step carried more than {limits.LONG_TOKENS} tokens, so long prompts did not do it."
+        return f"No engine step carried more than {thresholds.LONG_TOKENS} tokens, so long prompts did not do it."
     of = wording.many(figures.step_tokens.count, "engine step")
-    return f"{long_steps:,} of {of} carried more than {limits.LONG_TOKENS} tokens, as those with long prompts do."
+    return f"{long_steps:,} of {of} carried more than {thresholds.LONG_TOKENS} tokens, as those with long prompts do."
 
 
 def _not_known(seen: Seen, long_steps: int | None) -> str:
@@ -340,4 +338,4 @@ def _not_known(seen: Seen, long_steps: int | None) -> str:
 
 
 def _too_few(figures: Figures) -> str:
-    return f"Too few tokens to tell: {wording.many(figures.gap_count, 'gap')}, and {limits.FEWEST_GAPS} are needed."
+    return f"Too few tokens to tell: {wording.many(figures.gap_count, 'gap')}, and {thresholds.FEWEST_GAPS} are needed."

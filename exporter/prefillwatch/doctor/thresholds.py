@@ -1,9 +1,8 @@
-"""From where on something counts. Those that the alert rules have too are the same there (alerts/source.yml)."""
+"""How much the doctor has to see before it says something, and when two looks differ. What users were promised, and
+from where on something is trouble, is in `contract.limits`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from prefillwatch.analysis.settings import StallRule
@@ -28,22 +27,5 @@ SHARED_BLAME: Final = 0.1
 FEWEST_MOMENTS: Final = 3
 
 STALL: Final = StallRule()
-
-ITL_PROMISE: Final = 0.2
-FIRST_TOKEN_PROMISES: Final[Mapping[str, float]] = MappingProxyType(
-    {"0-512": 2.5, "512-2k": 2.5, "2k-8k": 5, "8k-32k": 20, "32k-128k": 80, "128k+": 320}
-)
-SHORT_PROMPTS: Final = ("0-512", "512-2k")
-SHORT_TOKENS: Final = 2048
-SHORT_QUEUE_P90: Final = 1.0
-LONG_WORK_SHARE: Final = 0.5
-OPEN_GAP: Final = 5.0
-FIRST_TOKEN_WAIT: Final = 120.0
-WAITING_REQUESTS: Final = 10
-KV_USAGE: Final = 0.9
-PREEMPTIONS_PER_REQUEST: Final = 0.3
 #: Fewer are not again and again.
 FEWEST_PREEMPTIONS: Final = 3
-DROPPED_SHARE: Final = 0.01
-LOOP_LAG: Final = 0.05
-LAGGING_SHARE: Final = 0.01

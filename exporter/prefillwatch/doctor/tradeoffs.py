@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from prefillwatch.doctor import thresholds as limits
-from prefillwatch.doctor import wording
+from prefillwatch.doctor import thresholds, wording
 from prefillwatch.doctor.figures import Comparison, Figures, Level, size_order
 from prefillwatch.doctor.finding import Finding, Number, Seen, Sort
 from prefillwatch.doctor.histogram import Estimate, Histogram
@@ -85,16 +84,16 @@ def _sizes(figures: Figures, before: Comparison) -> Iterator[_Size]:
         gaps_then, gaps_now = before.gaps_beside.get(size), (figures.gaps_beside or {}).get(size)
         if first_then is None or gaps_then is None or gaps_now is None:
             continue
-        enough = min(first_then.count, first_now.count) >= limits.FEWEST_REQUESTS
-        if enough and min(gaps_then.count, gaps_now.count) >= limits.FEWEST_BESIDE:
+        enough = min(first_then.count, first_now.count) >= thresholds.FEWEST_REQUESTS
+        if enough and min(gaps_then.count, gaps_now.count) >= thresholds.FEWEST_BESIDE:
             yield _Size(size, _change(first_then, first_now, 0.9), _change(gaps_then, gaps_now, 0.9))
 
 
 def _few_first_tokens(figures: Figures) -> str:
     count = sum(histogram.count for histogram in figures.first_tokens.values())
     return (
-        f"Too few first tokens ({count} while watching): {limits.FEWEST_REQUESTS} of one size are needed, and "
-        f"{limits.FEWEST_BESIDE} gaps of others beside them, before and now; watch longer."
+        f"Too few first tokens ({count} while watching): {thresholds.FEWEST_REQUESTS} of one size are needed, and "
+        f"{thresholds.FEWEST_BESIDE} gaps of others beside them, before and now; watch longer."
     )
 
 
@@ -120,7 +119,7 @@ def throughput_for_tail(figures: Figures) -> Finding:
     numbers: dict[str, Number] = {"tokens_per_second_before": then, "tokens_per_second": now}
     numbers |= _change_numbers("gap_p95", gaps)
     words = f"{then:,.0f} tokens/s before, {now:,.0f} now; the p95 gap went from {_from_to(gaps)}."
-    seen = Seen.YES if now > limits.MORE_THROUGHPUT * then and _is_worse(*gaps) else Seen.NO
+    seen = Seen.YES if now > thresholds.MORE_THROUGHPUT * then and _is_worse(*gaps) else Seen.NO
     remedy = "--max-num-seqs or --max-num-batched-tokens lower trades throughput back for an even tail"
     return Finding(symptom, THROUGHPUT_TITLE, seen, words, numbers, remedy if seen is Seen.YES else "", "ITLBudgetBurn")
 
@@ -181,7 +180,7 @@ def _incomparable(figures: Figures) -> str:
         return "The server was restarted while watching, so there is nothing to compare with."
     if figures.seconds is None or figures.before is None:
         return ONE_LOOK
-    if figures.seconds < limits.COMPARABLE_S:
+    if figures.seconds < thresholds.COMPARABLE_S:
         return (
             f"{figures.seconds:.0f} s are too short to compare with the time before; watch for a minute or more "
             "(--watch 5m)."
@@ -190,10 +189,10 @@ def _incomparable(figures: Figures) -> str:
 
 
 def _lacking(before: Histogram, now: Histogram) -> str:
-    if min(before.count, now.count) >= limits.FEWEST_GAPS:
+    if min(before.count, now.count) >= thresholds.FEWEST_GAPS:
         return ""
     return (
-        f"Too few gaps to compare: {before.count:,} before and {now.count:,} now; {limits.FEWEST_GAPS} of each are "
+        f"Too few gaps to compare: {before.count:,} before and {now.count:,} now; {thresholds.FEWEST_GAPS} of each are "
         "needed."
     )
 
@@ -206,11 +205,11 @@ def _change(before: Histogram, now: Histogram, q: float) -> tuple[Estimate, Esti
 
 
 def _is_better(then: Estimate, now: Estimate) -> bool:
-    return now.high <= then.low and now.value <= limits.BETTER * then.value
+    return now.high <= then.low and now.value <= thresholds.BETTER * then.value
 
 
 def _is_worse(then: Estimate, now: Estimate) -> bool:
-    return now.low >= then.high and now.value >= limits.WORSE * then.value
+    return now.low >= then.high and now.value >= thresholds.WORSE * then.value
 
 
 def _from_to(pair: tuple[Estimate, Estimate]) -> str:

@@ -6,15 +6,14 @@ import statistics
 from collections.abc import Iterator
 from typing import Final
 
-from prefillwatch.doctor import thresholds as limits
-from prefillwatch.doctor import wording
+from prefillwatch.contract import limits
+from prefillwatch.contract.runbooks import Runbook
+from prefillwatch.doctor import thresholds, wording
 from prefillwatch.doctor.figures import Figures, Trust, size_order
 from prefillwatch.doctor.finding import Finding, Seen, Sort
 from prefillwatch.doctor.histogram import Histogram
 from prefillwatch.doctor.pauses import UNTOLD
 
-#: Servers that never tell the use of their KV cache.
-WITHOUT_KV: Final = ("llamacpp", "tgi")
 #: Steps that hold a long prompt, or a large part of one.
 LARGE_STEPS: Final = ("2k-8k", "8k+")
 #: Share of the engine's requests that may be missing before somebody is taken to go past the sidecar.
@@ -61,7 +60,7 @@ def blind_spots(figures: Figures) -> Iterator[Finding]:
 
 
 def _fault(
-    symptom: str, title: str, words: str, remedy: str, runbook: str, **numbers: float | int | str | None
+    symptom: str, title: str, words: str, remedy: str, runbook: Runbook, **numbers: float | int | str | None
 ) -> Finding:
     return Finding(symptom, title, Seen.YES, words, numbers, remedy, runbook, sort=Sort.FAULT)
 
@@ -127,7 +126,7 @@ def _of_upstream(figures: Figures, trust: Trust) -> Iterator[Finding]:
             "--upstream-api-key where the page needs a key; prefillwatch check says more",
             "KVSignalLost",
         )
-    elif trust.kv_signal is False and figures.engine not in WITHOUT_KV:
+    elif trust.kv_signal is False and figures.engine not in limits.SERVERS_WITHOUT_KV:
         yield _fault(
             "no_kv_signal",
             "The engine does not tell the use of its KV cache",
@@ -249,7 +248,7 @@ def _bypass(figures: Figures) -> Iterator[Finding]:
         for moment in figures.moments
         if moment.running is not None
     ]
-    if len(both) < limits.FEWEST_MOMENTS:
+    if len(both) < thresholds.FEWEST_MOMENTS:
         return
     theirs, ours = (statistics.median(side) for side in zip(*both, strict=True))
     if theirs - ours >= 1 and theirs - ours > _MISSING_SHARE * theirs:

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterator
 from typing import Final
 
-from prefillwatch.doctor import thresholds as limits
-from prefillwatch.doctor import wording
+from prefillwatch.contract import limits
+from prefillwatch.doctor import thresholds, wording
 from prefillwatch.doctor.figures import ANY_SIZE, Figures
 from prefillwatch.doctor.finding import Finding, Number, Seen
 from prefillwatch.doctor.histogram import Histogram, together
@@ -62,7 +62,7 @@ def _is_saturated(waiting: list[int], queue: Histogram | None) -> bool:
     if statistics.median(waiting) > limits.WAITING_REQUESTS:
         return True
     p50 = queue.quantile(0.5) if queue and queue.count >= _FEWEST_QUEUED else None
-    return len(waiting) >= limits.FEWEST_MOMENTS and min(waiting) > 0 and p50 is not None and p50.low >= _LONG_QUEUE
+    return len(waiting) >= thresholds.FEWEST_MOMENTS and min(waiting) > 0 and p50 is not None and p50.low >= _LONG_QUEUE
 
 
 def late_first_tokens(figures: Figures) -> Finding:
@@ -87,7 +87,7 @@ def late_first_tokens(figures: Figures) -> Finding:
         )
         return Finding(symptom, LATE_TITLE, Seen.UNKNOWN, words, numbers)
     if not found:
-        few = count < limits.FEWEST_REQUESTS
+        few = count < thresholds.FEWEST_REQUESTS
         words = f"None of {wording.many(count, 'first token')} was late" + (" (few to judge by)." if few else ".")
         return Finding(symptom, LATE_TITLE, Seen.UNKNOWN if few else Seen.NO, words, numbers)
     sizes = [size for size, _, _ in found]
@@ -153,8 +153,8 @@ def head_of_line(figures: Figures) -> Finding:
             unknown="who waited behind whom",
         )
     short = together(figures.queue[size] for size in limits.SHORT_PROMPTS if size in figures.queue)
-    if short is None or short.count < limits.FEWEST_REQUESTS:
-        words = f"Too few short prompts: {short.count if short else 0}, and {limits.FEWEST_REQUESTS} are needed."
+    if short is None or short.count < thresholds.FEWEST_REQUESTS:
+        words = f"Too few short prompts: {short.count if short else 0}, and {thresholds.FEWEST_REQUESTS} are needed."
         return Finding(symptom, LINE_TITLE, Seen.UNKNOWN, words)
     p90 = short.quantile(0.9)
     assert p90 is not None

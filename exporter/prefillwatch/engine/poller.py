@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from prefillwatch.analysis.settings import DEFAULT_WINDOWS_S
+from prefillwatch.contract.buckets import WINDOWS_S
 from prefillwatch.engine import model_list
 from prefillwatch.engine.carry import EngineCarry
 from prefillwatch.engine.errors import FetchError, FetchReason, PageError, UpstreamError
@@ -87,7 +87,7 @@ class UpstreamPoller:
         busy: Callable[[], bool] = lambda: True,
         interval_s: float = 1.0,
         models_interval_s: float = 10.0,
-        windows_s: tuple[int, ...] = DEFAULT_WINDOWS_S,
+        windows_s: tuple[int, ...] = WINDOWS_S,
         listener: Listener | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:

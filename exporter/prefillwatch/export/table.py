@@ -7,21 +7,31 @@ here carries request ids, users, keys or text; ``model`` is a name that upstream
 from __future__ import annotations
 
 from prefillwatch.analysis.requests import OUTCOMES, PromptBuckets
-from prefillwatch.analysis.settings import DEFAULT_PROMPT_EDGES, DEFAULT_WINDOWS_S
 from prefillwatch.analysis.tokens import LEVEL_LABELS
+from prefillwatch.contract.buckets import (
+    FIRST_TOKEN_BOUNDS,
+    GAP_BOUNDS,
+    LAG_BOUNDS,
+    PART_BOUNDS,
+    PER_TOKEN_BOUNDS,
+    PROMPT_EDGES,
+    PROMPT_TOKEN_BOUNDS,
+    STEP_BOUNDS,
+    STEP_BUCKETS,
+    TOKENS_PER_EVENT_BOUNDS,
+    WINDOWS_S,
+)
 from prefillwatch.contract.causes import BY_NAME, FREEZE_CAUSES, WAIT_CAUSES
 from prefillwatch.engine.errors import FetchReason
-from prefillwatch.export.bounds import GAP_BOUNDS, STEP_BOUNDS, STEP_BUCKETS
 from prefillwatch.export.spec import Kind, Label, Spec, window_name
-from prefillwatch.relay.lag import BOUNDS
 from prefillwatch.wire.routes import ENDPOINTS
 
-_PROMPT_BUCKETS = PromptBuckets(DEFAULT_PROMPT_EDGES)
+_PROMPT_BUCKETS = PromptBuckets(PROMPT_EDGES)
 
 MODEL = Label("model")
 PROMPT = Label("prompt_bucket", _PROMPT_BUCKETS.labels)
 CONCURRENT_PROMPT = Label("concurrent_prompt", _PROMPT_BUCKETS.labels_with_none)
-WINDOW = Label("window", tuple(map(window_name, DEFAULT_WINDOWS_S)))
+WINDOW = Label("window", tuple(map(window_name, WINDOWS_S)))
 POPULATION = Label("population", ("all", "prefill", "clear"))
 STEP = Label("step_prefill_tokens", STEP_BUCKETS)
 CONCURRENCY = Label("concurrency", LEVEL_LABELS)
@@ -33,20 +43,6 @@ ENGINE = Label("engine")
 RELAY = Label("relay")
 PROCESS = Label("process")
 GPU = Label("gpu")
-
-FIRST_TOKEN_BOUNDS = (
-    *(0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0),
-    *(320.0, 640.0, 1200.0),
-)
-# Parts of a first token's time: coarser, since each is kept per bucket of tokens and the series are budgeted.
-PART_BOUNDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 80.0, 320.0, 1200.0)
-PER_TOKEN_BOUNDS = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0),
-    *(40.0,),
-)
-PROMPT_TOKEN_BOUNDS = tuple(float(1 << power) for power in range(4, 21))
-TOKENS_PER_EVENT_BOUNDS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-LAG_BOUNDS = BOUNDS
 
 
 def _in_words(causes: tuple[str, ...]) -> str:

@@ -4,8 +4,8 @@ A viewer begins with one ``hello``, everything as of the last frame. ``frame`` e
 only with what is new; once a second ``figures``, and ``incidents`` whenever they changed. The bytes are the same for
 all viewers. Times are whole milliseconds since ``unix`` of the hello. While nobody watches, nothing of this exists.
 
-    hello      instance, version, recording, rate, t, unix, rule, target, most_lanes, causes, now, lanes, prefills,
-               in_service, stalls, figures, incidents
+    hello      instance, version, recording, rate, t, unix, rule, target, most_lanes, causes, limits, now, lanes,
+               prefills, in_service, stalls, figures, incidents
     frame      t, now, ticks, in_service, and what is not empty of: lanes, gone, bursts, prefills, prefills_over, sizes,
                stalls
     lanes      [lane, request id, choice, model, prompt tokens, first token, last token]
@@ -33,6 +33,7 @@ from prefillwatch import __version__
 from prefillwatch.analysis.delays import FREEZE, Stall
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import ModelNames
+from prefillwatch.contract import limits
 from prefillwatch.contract.causes import CAUSES
 from prefillwatch.observer.lanes import MOST_LANES, Lane, Lanes
 from prefillwatch.observer.live_prefills import Prefills
@@ -109,6 +110,7 @@ class LiveFeed:
             "target": self._ledger.settings.slo.itl,
             "most_lanes": MOST_LANES,
             "causes": {cause.name: cause.words for cause in CAUSES},
+            "limits": {"kv_usage": limits.KV_USAGE, "interference": limits.INTERFERENCE_SEEN},
             "figures": view.figures,
             "incidents": view.incidents,
             **view.whole(),

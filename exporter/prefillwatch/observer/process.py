@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 from prefillwatch import __version__, logs
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import ModelNames, PromptBuckets, Request
+from prefillwatch.contract import limits
 from prefillwatch.engine.fetch import Fetcher
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.nvml import GpuMemory, GpuMemoryReader
@@ -52,7 +53,6 @@ from prefillwatch.observer.told_steps import ToldSteps
 from prefillwatch.settings.control import READY_LINE, Control, Restarts, decode_control
 from prefillwatch.settings.processes import ObserverSettings
 from prefillwatch.units import NS
-from prefillwatch.wire.reasons import RelayReason
 from prefillwatch.wire.tap import MAX_PACKET_BYTES, End, Finish
 
 #: How often the taps are read and what they told is worked through. Whoever asks gets what is there by then, so more
@@ -76,8 +76,6 @@ _MOST_OVER: Final = 256
 _TERM_PATIENCE_S: Final = 0.3
 
 _log = logging.getLogger(__name__)
-#: Reasons that alerts are about: there from the beginning, or the first refusal would be no increase.
-WANT_OF_ROOM: Final = (RelayReason.BODIES_FULL, RelayReason.CLIENTS_FULL, RelayReason.NO_DESCRIPTORS, RelayReason.LOOP)
 #: Ends of exchanges that are our doing; of a client only if a reason is told.
 _OURS: Final = frozenset((Finish.REJECTED, Finish.CLIENT_CLOSED, Finish.CUT))
 
@@ -144,8 +142,9 @@ class Observer:
         self.live = LiveFeed(self.ledger, self.names, self._known_now, self._figures, self.incidents, wall_offset)
         self.viewers = Viewers(self.live.open, self.live.close, self.live.hello)
         self.registry.gauge(table.BUILD_INFO).set((__version__,), 1.0)
-        for reason in WANT_OF_ROOM:
-            self.registry.counter(table.REFUSED_REQUESTS).add((reason.value,), 0)
+        # Alerts are about these: there from the beginning, or the first refusal would be no increase.
+        for reason in limits.WANT_OF_ROOM:
+            self.registry.counter(table.REFUSED_REQUESTS).add((reason,), 0)
         self.registry.precreate(table.UPSTREAM_SCRAPE_FAILURES)
         self.registry.precreate(table.UPSTREAM_HEALTH_FAILURES)
 

@@ -9,9 +9,9 @@ import numpy as np
 from prefillwatch.analysis.arrays import FloatArray, IntArray
 from prefillwatch.analysis.delays import FREEZE, Incident, Stall
 from prefillwatch.analysis.requests import ModelNames, PromptBuckets
+from prefillwatch.contract.buckets import STEP_BUCKETS, STEP_EDGES
 from prefillwatch.contract.causes import PREFILL
 from prefillwatch.export import table
-from prefillwatch.export.bounds import STEP_BUCKETS, STEP_EDGES
 from prefillwatch.export.registry import Registry
 from prefillwatch.observer.incidents import IncidentHistory
 from prefillwatch.units import NS

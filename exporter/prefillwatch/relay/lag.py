@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final
 
-#: Upper bounds in seconds.
-BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+from prefillwatch.contract.buckets import LAG_BOUNDS
 
 
 class LagHistogram:
@@ -15,9 +13,9 @@ class LagHistogram:
     __slots__ = ("counts", "sum")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
+        self.counts = [0] * (len(LAG_BOUNDS) + 1)
         self.sum = 0.0
 
     def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.counts[bisect_left(LAG_BOUNDS, seconds)] += 1
         self.sum += seconds

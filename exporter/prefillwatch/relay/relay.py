@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from prefillwatch.relay import lag
+from prefillwatch.contract.buckets import LAG_BOUNDS
 from prefillwatch.relay.addresses import Addresses
 from prefillwatch.relay.bodies import Bodies, BodyShares
 from prefillwatch.relay.client import ClientConnection
@@ -376,7 +376,7 @@ class Relay:
             upstream_connections=self.dialer.open,
             idle_upstream_connections=len(self.pool),
             exchanges=len(self.exchanges),
-            lag_bounds=lag.BOUNDS,
+            lag_bounds=LAG_BOUNDS,
             lag_counts=tuple(self.tap.lag.counts),
             lag_sum=self.tap.lag.sum,
             retries=self.retries,

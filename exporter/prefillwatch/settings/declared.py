@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from prefillwatch.contract import limits
+from prefillwatch.contract.buckets import PROMPT_EDGES, WINDOWS_S
 from prefillwatch.errors import ConfigError
 from prefillwatch.relay.hops import Forwarded
 from prefillwatch.relay.settings import Usage
@@ -161,32 +163,34 @@ class Settings(BaseModel):
         None, description="listen here for our plugin inside vLLM, which gets the same path as PREFILLWATCH_SOCKET"
     )
     prompt_buckets: Annotated[tuple[int, ...], TOKEN_EDGES, ANALYSIS] = Field(
-        (512, 2048, 8192, 32768, 131072), description="edges of the prompt sizes in labels, in tokens"
+        PROMPT_EDGES, description="edges of the prompt sizes in labels, in tokens"
     )
     windows: Annotated[tuple[int, ...], durations(1, 3600), ANALYSIS] = Field(
-        (10, 60, 300), description="lengths of the sliding windows, whole seconds"
+        WINDOWS_S, description="lengths of the sliding windows, whole seconds"
     )
     stall_min_gap: Annotated[float, duration(0.001), ANALYSIS] = Field(
-        0.1, description="a gap shorter than this is no stall"
+        limits.STALL_MIN_GAP, description="a gap shorter than this is no stall"
     )
     stall_factor: Annotated[float, factor(1.0), ANALYSIS] = Field(
-        4.0, description="a gap below this many times the stream's usual gap is no stall either"
+        limits.STALL_FACTOR, description="a gap below this many times the stream's usual gap is no stall either"
     )
     stall_always: Annotated[float, duration(0.001), ANALYSIS] = Field(
-        1.0, description="a gap as long as this always is a stall"
+        limits.STALL_ALWAYS, description="a gap as long as this always is a stall"
     )
     wait_min: Annotated[float, duration(0.001), ANALYSIS] = Field(
-        2.0, description="a first token that comes sooner is never late"
+        limits.WAIT_MIN, description="a first token that comes sooner is never late"
     )
     wait_factor: Annotated[float, factor(1.0), ANALYSIS] = Field(
-        4.0, description="one within this many times of what its prompt should take is not late either"
+        limits.WAIT_FACTOR, description="one within this many times of what its prompt should take is not late either"
     )
-    slo_ttft: Annotated[float, duration(0.001), ANALYSIS] = Field(2.0, description="promised time to first token")
+    slo_ttft: Annotated[float, duration(0.001), ANALYSIS] = Field(
+        limits.FIRST_TOKEN_PROMISE, description="promised time to first token"
+    )
     slo_tpot: Annotated[float, duration(0.001), ANALYSIS] = Field(
-        0.1, description="promised time per output token, mean of a request"
+        limits.PER_TOKEN_PROMISE, description="promised time per output token, mean of a request"
     )
     slo_itl: Annotated[float, duration(0.001), ANALYSIS] = Field(
-        0.2, description="promised gap between two tokens; token deadlines and advice are made from it"
+        limits.ITL_PROMISE, description="promised gap between two tokens; token deadlines and advice are made from it"
     )
     max_models: Annotated[int, count(1, 1000), ANALYSIS] = Field(
         32, description="model names with series of their own; further ones count as other"

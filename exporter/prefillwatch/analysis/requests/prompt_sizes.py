@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prefillwatch.analysis.arrays import FloatArray
-from prefillwatch.analysis.tokens import DEFAULT_WINDOWS_S, SlidingWindows
+from prefillwatch.analysis.tokens import SlidingWindows
+from prefillwatch.contract.buckets import PROMPT_EDGES, WINDOWS_S
 
-DEFAULT_EDGES: Final = (512, 2048, 8192, 32768, 131072)
 #: Bucket number and label of "no prompt at all".
 NONE: Final = -1
 NONE_LABEL: Final = "none"
@@ -43,13 +43,13 @@ class PromptBuckets:
 
     __slots__ = ("_array", "edges", "labels", "labels_with_none")
 
-    def __init__(self, edges: Iterable[int] = DEFAULT_EDGES) -> None:
+    def __init__(self, edges: Iterable[int] = PROMPT_EDGES) -> None:
         """Raises ValueError unless the edges are positive and increasing."""
         self.edges = tuple(edges)
         if not self.edges or self.edges[0] < 1 or any(a >= b for a, b in pairwise(self.edges)):
             raise ValueError(
                 f"prompt bucket edges must be positive token counts in increasing order, not {list(self.edges)}; "
-                f"the default is {list(DEFAULT_EDGES)}"
+                f"the default is {list(PROMPT_EDGES)}"
             )
         names = ["0", *map(_size, self.edges)]
         self.labels = (*(f"{a}-{b}" for a, b in pairwise(names)), f"{names[-1]}+")
@@ -72,7 +72,7 @@ class PromptBuckets:
         return self.labels_with_none[self.bucket(tokens)]
 
 
-def prompt_length_windows(windows_s: Iterable[int] = DEFAULT_WINDOWS_S) -> SlidingWindows:
+def prompt_length_windows(windows_s: Iterable[int] = WINDOWS_S) -> SlidingWindows:
     """Sliding windows over prompt lengths, in tokens."""
     return SlidingWindows(windows_s, lowest=1.0, highest=_LONGEST_PROMPT_TOKENS)
 

@@ -5,7 +5,6 @@ from prefillwatch.analysis.tokens.correlation import GapPromptCorrelation
 from prefillwatch.analysis.tokens.gaps import GapBatch, GapBook
 from prefillwatch.analysis.tokens.pending import Gaps, PendingGaps
 from prefillwatch.analysis.tokens.windows import (
-    DEFAULT_WINDOWS_S,
     LogBuckets,
     SlidingWindows,
     quantile_of_all,
@@ -13,7 +12,6 @@ from prefillwatch.analysis.tokens.windows import (
 )
 
 __all__ = [
-    "DEFAULT_WINDOWS_S",
     "LEVEL_LABELS",
     "ConcurrencyMeter",
     "GapBatch",

@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray
+from prefillwatch.contract.buckets import WINDOWS_S
 from prefillwatch.units import NS
 
 #: Guaranteed relative error of a quantile; a little below the promised 1 % to leave room for rounding.
 RELATIVE_ERROR: Final = 0.0095
-DEFAULT_WINDOWS_S: Final = (10, 60, 300)
 _SLOT_NS: Final = NS
 #: A slot stores bucket numbers in 16 bits.
 _MOST_BUCKETS: Final = 1 << 16
@@ -132,7 +132,7 @@ class SlidingWindows:
 
     def __init__(
         self,
-        windows_s: Iterable[int] = DEFAULT_WINDOWS_S,
+        windows_s: Iterable[int] = WINDOWS_S,
         *,
         lowest: float = 10e-6,
         highest: float = 3600.0,

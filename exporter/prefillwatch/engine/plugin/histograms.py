@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from prometheus_client import Histogram
 
+from prefillwatch.contract.buckets import GAP_BOUNDS, STEP_BOUNDS, STEP_BUCKETS, STEP_EDGES
 from prefillwatch.engine.step_report import StepReport
-from prefillwatch.export.bounds import GAP_BOUNDS, STEP_BOUNDS, STEP_BUCKETS, STEP_EDGES
 from prefillwatch.units import NS
 
 #: The bucket of a step of which vLLM does not tell what it carried.

@@ -39,12 +39,12 @@ function showGaps(windows, model) {
   const lines = windows.map((name, index) => {
     const values = model?.gap_p99[index] ?? [null, null, null];
     const [, during, clear] = values;
-    const longer = isNumber(during) && isNumber(clear) && during > 2 * clear;
+    const longer = isNumber(during) && isNumber(clear) && during > known.limits.interference * clear;
     if (longer) note = longerWords(during / clear, name);
     else if (isNumber(during)) note = 'So far prompts hardly made the gaps of others longer.';
     else if (isNumber(clear)) note = 'No prompt was being read meanwhile.';
     const cells = values.map((value) => make('td', duration(value)));
-    if (longer && during >= 0.1) cells[1].className = 'high';
+    if (longer && during >= known.rule[0]) cells[1].className = 'high';
     return row(windowWords(name), ...cells);
   });
   body.replaceChildren(...lines);
@@ -95,7 +95,7 @@ function showEngine(engine, windows, named) {
   meter.setAttribute('aria-valuemin', '0');
   meter.setAttribute('aria-valuemax', '100');
   meter.setAttribute('aria-valuenow', String(Math.round(engine.used * 100)));
-  meter.dataset.level = engine.used > 0.9 ? 'high' : 'usual';
+  meter.dataset.level = engine.used > known.limits.kv_usage ? 'high' : 'usual';
   const fill = make('div');
   fill.style.width = `${engine.used * 100}%`;
   meter.append(fill);

@@ -24,6 +24,8 @@ export const known = {
   figures: null,
   incidents: new Map(),
   causes: {}, // in words, by name
+  limits: {}, // from where on something is shown as high
+  rule: [], // what is a stall: shortest gap, times the usual one, always
 };
 
 export const causeWords = (name) => known.causes[name] ?? name;
@@ -45,6 +47,8 @@ export function hear(hello) {
   known.rate = hello.rate;
   known.recording = hello.recording;
   known.causes = hello.causes;
+  known.limits = hello.limits;
+  known.rule = hello.rule;
   const t = known.base + hello.t;
   if (t < known.lastT - 1000) forgetAll(); // a clock was set back, or a recording is played once more
   known.since ||= t;

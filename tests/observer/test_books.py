@@ -36,7 +36,7 @@ def empty(observed: Observed) -> None:
     assert not any(ledger._decoding.values())
     assert not ledger._untold
     left = [ledger.causes.watch.open, ledger.causes.watch._owners, ledger.causes._waits._late]
-    left += [ledger.causes.witness.requests.awaiting, room.waiting, room.unplaced, room.firsts]  # type: ignore[list-item]
+    left += [ledger.causes.evidence.requests.awaiting, room.waiting, room.unplaced, room.firsts]  # type: ignore[list-item]
     assert not any(left)
     assert all(prompt.is_over for prompt in room._known.values())
     assert not [incident for incident in ledger.causes.incidents.open if incident.live]

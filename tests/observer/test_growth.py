@@ -18,5 +18,5 @@ def test_what_is_kept_of_a_request_does_not_depend_on_its_prompt() -> None:
     relay.end(12, refused, status=400)
     relay.flush()
     observed.advance(1000)
-    log = observed.ledger.causes.witness.requests
+    log = observed.ledger.causes.evidence.requests
     assert [request.prefix for request in log._known.values()] == [(), ()]

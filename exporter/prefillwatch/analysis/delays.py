@@ -30,7 +30,7 @@ Evidence = dict[str, float | bool | str | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """What a request has to do with somebody's delay: its uncached prompt tokens in service, and their part of all."""
+    """The part of a delay that one request caused: its uncached prompt tokens in service, and their share of all."""
 
     request: Request
     tokens: int
@@ -72,7 +72,7 @@ class Stall(Delay):
 
     kind: str = FREEZE
     slot: int = -1
-    tokens: float = 1.0  # that ended it, in units of the stream's usual token event
+    tokens: float = 1.0  # that ended it, in units of the stream's average token event
     events: int = 1  # token events in that read
     held_back: float = 0.0  # tokens beyond those that the length of their text betrays
     burst_before: int = 0  # token events that ended the stall before this one, or came in its stream's first read
@@ -85,7 +85,7 @@ class Stall(Delay):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Wait(Delay):
-    """A first token that does not come in the time that the size of its prompt deserves."""
+    """A first token that is late for the size of its prompt."""
 
     kind: str = WAIT
 

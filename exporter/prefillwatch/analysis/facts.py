@@ -9,7 +9,7 @@ from prefillwatch.analysis.delays import Incident, Stall
 
 
 class Sink(Protocol):
-    """Final facts, each told once. Models are indexes into the ledger's model names, buckets into its prompt buckets
+    """Final facts, each written once. Models are indexes into the ledger's model names, buckets into its prompt buckets
     (for concurrent prompts -1 is none); times in seconds."""
 
     def gaps(self, model: int, concurrent_bucket: int, seconds: FloatArray) -> None:
@@ -22,19 +22,19 @@ class Sink(Protocol):
         """So many gaps are in part our own fault: the relay did not run when they ended."""
 
     def tokens_per_event(self, model: int, tokens: float, events: int) -> None:
-        """So many token events carried so many tokens each (on average, where only usage at the end tells)."""
+        """So many token events carried so many tokens each (on average, where only the usage at the end is known)."""
 
     def first_token(self, model: int, bucket: int, seconds: float) -> None:
         """TTFT of a request, by the size of its prompt."""
 
     def split(self, model: int, bucket: int, queue_seconds: float, prefill_seconds: float) -> None:
-        """TTFT of a request apart into waiting and reading its prompt."""
+        """TTFT of a request, split into queue and prefill."""
 
     def prompt(self, model: int, tokens: int, cached: int) -> None:
         """Size of a prompt, once per request."""
 
     def steps(self, model: int, prefill_tokens: IntArray, seconds: FloatArray) -> None:
-        """Engine steps seen from the wire, and the prompt tokens that rode in each."""
+        """Engine steps seen from the wire, and the prompt tokens in each."""
 
     def finished(self, model: int, endpoint: str, outcome: str) -> None:
         """An exchange is over."""

@@ -137,13 +137,13 @@ class Ledger:
             self.timeline.sent(
                 request.rid, time_ns, request.prompt_tokens, request.uncached_tokens, streamed=request.streaming
             )
-            self.causes.witness.requests.sent(request)
+            self.causes.evidence.requests.sent(request)
 
     def sized(self, request: Request, prompt_tokens: int, cached_tokens: int | None) -> None:
         """Usage told the size of the prompt."""
         cached = cached_tokens or 0
         if cached_tokens is not None:
-            self.prefixes.told(request.model, request.likely_cached, cached)
+            self.prefixes.reported(request.model, request.likely_cached, cached)
             request.likely_cached = 0
         if request.prompt_exact and prompt_tokens == request.prompt_tokens and cached == request.cached_tokens:
             return
@@ -181,7 +181,7 @@ class Ledger:
 
     def returned(self, request: Request, slot: int, time_ns: int, events: int, chars: int, tokens: int = 0) -> None:
         """Before a read after a long silence, or one with a long text, is noted: what more is known of it."""
-        usual = request.told_tokens / request.told_events if tokens and request.told_events else 1.0
+        usual = request.reported_tokens / request.reported_events if tokens and request.reported_events else 1.0
         self.causes.watch.returned(
             slot,
             time_ns,
@@ -195,8 +195,8 @@ class Ledger:
 
     def tokens_in_read(self, request: Request, tokens: int, events: int) -> None:
         """Usage in the stream told how many tokens the events of a read carried."""
-        request.told_tokens += tokens
-        request.told_events += events
+        request.reported_tokens += tokens
+        request.reported_events += events
         self._sink.tokens_per_event(request.model, tokens / events, events)
 
     def choice_over(self, request: Request, choice: int) -> None:
@@ -240,13 +240,13 @@ class Ledger:
         self._work_through_reads()
         self.heartbeat.hole()
         self.timeline.hole(now_ns)
-        self.causes.witness.holes.add(now_ns, now_ns, 1.0)
+        self.causes.evidence.holes.add(now_ns, now_ns, 1.0)
 
     def page(self, page: EnginePage) -> None:
         """Upstream's metrics were read."""
         given = [each for each in self.requests.values() if 0 < each.sent_ns < page.at_ns - NS and each.generating]
         awaiting = sum(1 for each in given if each.in_prefill)
-        self.causes.witness.pages.add(replace(page, in_flight=len(given), awaiting=awaiting))
+        self.causes.evidence.pages.add(replace(page, in_flight=len(given), awaiting=awaiting))
 
     def told_cache(self, block_size: int | None, *, in_use: bool | None) -> None:
         """What upstream's metrics say of its prefix cache; None: nothing."""
@@ -255,7 +255,7 @@ class Ledger:
 
     def lagged(self, start_ns: int, end_ns: int) -> None:
         """Somewhere between these moments a relay did not run for so long, and reads are late by as much."""
-        self.causes.witness.own_lag.add(start_ns, end_ns, (end_ns - start_ns) / NS)
+        self.causes.evidence.own_lag.add(start_ns, end_ns, (end_ns - start_ns) / NS)
 
     def ended(self, request: Request, time_ns: int, outcome: str) -> None:
         """The exchange is over; its books close with the next `advance`, behind the reads that came before. With the
@@ -289,9 +289,9 @@ class Ledger:
     def _tell_prompt(self, request: Request, now_ns: int) -> None:
         """Once per request, when the size of its prompt is as sure as it will be."""
         self._untold.pop(request.rid, None)
-        if request.told_prompt:
+        if request.prompt_counted:
             return
-        request.told_prompt = True
+        request.prompt_counted = True
         books, bucket = self.books(request.model), self.buckets.bucket(request.prompt_tokens)
         books.prompts.add(float(request.prompt_tokens), now_ns)
         if request.first_ns and request.received_ns:
@@ -343,7 +343,7 @@ class Ledger:
 
     def _note_steps(self, steps: list[Step]) -> None:
         self.timeline.steps(steps)
-        self.causes.witness.steps.add(steps)
+        self.causes.evidence.steps.add(steps)
 
     def _count_tokens(self, batch: GapBatch) -> None:
         generated: dict[int, int] = dict(batch.coalesced)
@@ -372,7 +372,7 @@ class Ledger:
         if gaps is None:
             return
         overlap = self.timeline.in_service(gaps.start_ns, gaps.end_ns)
-        late = self.causes.witness.own_lag.touching(gaps.end_ns, _LATE_NS)
+        late = self.causes.evidence.own_lag.touching(gaps.end_ns, _LATE_NS)
         seconds = (gaps.end_ns - gaps.start_ns) / NS
         clear = overlap.tokens == 0
         self._note_clear(gaps if clear.all() else gaps.pick(clear))
@@ -421,7 +421,7 @@ class Ledger:
 
     def _tell_splits(self) -> None:
         for split in self.timeline.drain_splits():
-            request = self.causes.witness.requests.find(cast("int", split.rid))
+            request = self.causes.evidence.requests.find(cast("int", split.rid))
             if request is not None:
                 bucket = self.buckets.bucket(request.prompt_tokens)
                 self._sink.split(request.model, bucket, split.queue_ns / NS, split.prefill_ns / NS)
@@ -502,7 +502,7 @@ class Ledger:
             self._sink.tokens(request.model, missing, 0)
         elif missing < 0:
             self._overcounted[request.model] = self._overcounted.get(request.model, 0) - missing
-        if request.events and not request.told_each:
+        if request.events and not request.events_reported:
             self._sink.tokens_per_event(request.model, request.generated / request.events, request.events)
 
     def _change_decoding(self, model: int, by: int, time_ns: int) -> None:

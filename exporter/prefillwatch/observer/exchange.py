@@ -96,7 +96,7 @@ class Exchange:
 
     def told_again(self, time_ns: int, head: RequestHead) -> None:
         """The relay tells how far it is, since the books have not got as far."""
-        self.life.feed(Event.TOLD_AGAIN, time_ns)
+        self.life.feed(Event.REPORTED_AGAIN, time_ns)
         self._catch_up(head)
 
     def _catch_up(self, head: RequestHead) -> None:
@@ -349,7 +349,7 @@ class Exchange:
         if reader.prompt_tokens:
             self._ledger.sized(request, reader.prompt_tokens, reader.cached_tokens)
         request.generated = reader.completion_tokens or (None if request.events else reader.completion_tokens)
-        request.told_each = self._told_each
+        request.events_reported = self._told_each
 
     def release(self) -> None:
         """The exchange is out of the books: its model's label is free again."""

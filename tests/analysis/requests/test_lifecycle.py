@@ -19,7 +19,7 @@ from prefillwatch.analysis.requests.lifecycle import (
 from prefillwatch.units import MS
 from prefillwatch.wire.tap import Finish
 
-REQUEST_END, SENT, RESPONSE, FIRST, TOKEN, HOLE, END, TOLD_AGAIN = Event
+REQUEST_END, SENT, RESPONSE, FIRST, TOKEN, HOLE, END, REPORTED_AGAIN = Event
 
 
 def live(*events, resumed=False):

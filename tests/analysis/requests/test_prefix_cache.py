@@ -25,12 +25,12 @@ def test_models_do_not_share_a_cache() -> None:
 def test_usage_that_denies_it_thrice_ends_the_expectation_and_a_hit_restores_it() -> None:
     memory = PrefixMemory()
     memory.remember("m", (1, 2))
-    memory.told("m", 0, 0)  # nothing was expected: that denies nothing
+    memory.reported("m", 0, 0)  # nothing was expected: that denies nothing
     for _ in range(3):
         assert memory.shared("m", (1, 2)) == 2
-        memory.told("m", 100, 0)
+        memory.reported("m", 100, 0)
     assert memory.shared("m", (1, 2)) == 0
-    memory.told("m", 0, 64)
+    memory.reported("m", 0, 64)
     assert memory.shared("m", (1, 2)) == 2
 
 

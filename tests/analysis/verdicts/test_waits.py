@@ -14,7 +14,7 @@ from prefillwatch.contract.causes import WAIT_CAUSES
 
 def case(**facts: Any) -> WaitCase:
     """Ten seconds for a prompt that deserves a tenth of one."""
-    return WaitCase(**({"waited": 10.0, "deserved": 0.1} | facts))
+    return WaitCase(**({"waited": 10.0, "expected": 0.1} | facts))
 
 
 BEHIND_LONG = {"tokens_ahead": 100_000, "long_tokens_ahead": 90_000, "ahead_possible": 20.0}

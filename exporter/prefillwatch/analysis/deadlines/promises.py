@@ -40,8 +40,8 @@ class Promises:
         self._judge(request, tpot)
 
     def whole(self, request: Request, time_ns: int) -> None:
-        """An answer that is not streamed came: nobody saw its first token, but by when its last one was due is
-        promised."""
+        """An answer that is not streamed came. Its first token is not seen, but the promises say when its last one is
+        due."""
         if request.generated is None or not request.received_ns:
             return
         ttft_target_ns, tpot_target = self._targets(request)

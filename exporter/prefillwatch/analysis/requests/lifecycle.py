@@ -1,10 +1,10 @@
 """The life of one request, as a table of states and events, and the verdict on how it ended.
 
 The table is the whole truth about what may follow what: an event that has no entry in the present state is an error
-of whoever reports the events, and is raised instead of guessed around. Where records were lost the state is BLIND,
+of the reporter, and is raised instead of guessed around. Where records were lost the state is BLIND,
 and where the observer came later than the request it is RESUMED: the request lives, but whether its first token has
-passed is unknown, so it counts neither as in prefill nor as decoding until an event tells, and a token that is the
-first one seen gives no TTFT. A request that is told again after a loss is RESUMED too.
+passed is unknown, so it counts neither as in prefill nor as decoding until an event shows it, and a token that is the
+first one seen gives no TTFT. A request that is reported again after a loss is RESUMED too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class State(enum.IntEnum):
     ANSWERED = 3  # the response head came, but no token: still in prefill
     DECODING = 4
     BLIND = 5  # records were lost: tokens may have passed unseen
-    RESUMED = 6  # older than this observer: what is told of it may be old news
+    RESUMED = 6  # older than this observer: what is reported of it may be old news
     DONE = 7
 
 
@@ -36,7 +36,7 @@ class Event(enum.IntEnum):
     TOKEN = 4  # any later one
     HOLE = 5  # records of this request may have been lost
     END = 6  # the exchange is over
-    TOLD_AGAIN = 7  # after a loss the relay tells how far it is
+    REPORTED_AGAIN = 7  # after a loss the relay reports how far it is
 
 
 _S, _E = State, Event
@@ -61,10 +61,13 @@ TRANSITIONS: Final = MappingProxyType(
         (_S.DECODING, _E.TOKEN): _S.DECODING,
         (_S.DECODING, _E.HOLE): _S.DECODING,
         (_S.DECODING, _E.END): _S.DONE,
-        **{(state, _E.TOLD_AGAIN): _S.RESUMED for state in (_S.RECEIVING, _S.RECEIVED, _S.SENT, _S.ANSWERED, _S.BLIND)},
-        (_S.DECODING, _E.TOLD_AGAIN): _S.DECODING,
-        (_S.RESUMED, _E.TOLD_AGAIN): _S.RESUMED,
-        # Nothing was lost after the hole, so what is told now has just happened, and tokens come after it.
+        **{
+            (state, _E.REPORTED_AGAIN): _S.RESUMED
+            for state in (_S.RECEIVING, _S.RECEIVED, _S.SENT, _S.ANSWERED, _S.BLIND)
+        },
+        (_S.DECODING, _E.REPORTED_AGAIN): _S.DECODING,
+        (_S.RESUMED, _E.REPORTED_AGAIN): _S.RESUMED,
+        # Nothing was lost after the hole, so what is reported now has just happened, and tokens come after it.
         (_S.BLIND, _E.REQUEST_END): _S.RECEIVED,
         (_S.BLIND, _E.SENT): _S.SENT,
         (_S.BLIND, _E.RESPONSE): _S.ANSWERED,
@@ -72,7 +75,7 @@ TRANSITIONS: Final = MappingProxyType(
         (_S.BLIND, _E.TOKEN): _S.DECODING,
         (_S.BLIND, _E.HOLE): _S.BLIND,
         (_S.BLIND, _E.END): _S.DONE,
-        # A response head may be told again to an observer that comes later; only the end of the body cannot be.
+        # A response head may be reported again to an observer that comes later; the end of the body is reported once.
         (_S.RESUMED, _E.REQUEST_END): _S.RECEIVED,
         (_S.RESUMED, _E.SENT): _S.RESUMED,
         (_S.RESUMED, _E.RESPONSE): _S.RESUMED,
@@ -158,14 +161,14 @@ LOST: Final = "lost"
 def outcome(
     finish: Finish, status: int, generating: bool, tokens: int, error: str | None, terminal_seen: bool
 ) -> Outcome | Lost:
-    """How an exchange ended, for the one who asked.
+    """How an exchange ended, as its client sees it.
 
     ``status`` is what the client got (0: nothing), ``generating`` whether tokens were due (an endpoint that makes
     them, and max_tokens not 0), ``error`` what an error object inside the answer said, and ``terminal_seen`` whether
     the answer's own last event was passed on (``[DONE]``, ``response.completed``, ``message_stop``, or a whole JSON
     document).
 
-    What is known first decides: a status of failure, then an error told inside a 200, then a transfer broken by
+    What is known first decides: a status of failure, then an error inside a 200, then a transfer broken by
     upstream (even behind the last event the client's library calls that an error) or by us. A client that leaves when
     it has the last event has all it asked for.
     """

@@ -21,7 +21,7 @@ class ModelNames:
 
     Every label has a small stable number, an index for arrays: 0 is ``other``, the rest are at most ``cap``. A place is
     taken by the first request for a name. When all are taken, a name that upstream no longer serves and that no request
-    holds gives its place up, number and all; ``take_retired`` tells of it.
+    holds gives its place up, number and all; ``take_retired`` reports it.
     """
 
     __slots__ = ("_answered", "_held", "_labels", "_numbers", "_retired", "_served", "cap")

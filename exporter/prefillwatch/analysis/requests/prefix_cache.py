@@ -1,4 +1,4 @@
-"""How much of a prompt the server probably has in its prefix cache, before usage tells, if it ever does.
+"""How much of a prompt the server probably has in its prefix cache, before usage reports it, if it ever does.
 
 A server with a prefix cache does not work again on the beginning that a prompt shares with an earlier one. So the
 beginnings of prompts that were worked on lately are remembered as keyed digests (see wire.fingerprint; no text can be
@@ -51,8 +51,8 @@ class PrefixMemory:
         found = (digest for its, digest in reversed(self._seen) if its == model)
         return list(islice(found, most))[::-1]
 
-    def told(self, model: Hashable, expected_tokens: int, cached_tokens: int) -> None:
-        """Usage told the cached tokens of a prompt of which so many were expected to be cached."""
+    def reported(self, model: Hashable, expected_tokens: int, cached_tokens: int) -> None:
+        """Usage reported the cached tokens of a prompt of which so many were expected to be cached."""
         if cached_tokens > 0:
             self._denied.pop(model, None)
         elif expected_tokens > 0:

@@ -1,4 +1,4 @@
-"""Prompt sizes: buckets for labels, an estimate before usage tells, and the window for the longest prompt.
+"""Prompt sizes: buckets for labels, an estimate before usage reports the size, and the window for the longest prompt.
 
 A bucket includes its lower bound and excludes its upper one: a prompt of exactly 512 tokens is in ``512-2k``. That is
 how ``128k+`` reads (128k or more), and it puts the round sizes of benchmarks (2048, 8192) into the bucket that starts
@@ -84,7 +84,7 @@ def _weighted_median(values: FloatArray, weights: FloatArray) -> float:
 
 
 class _RatioBook:
-    """What the last requests of one model told: characters of their prompts, and tokens by usage."""
+    """The last requests of one model: characters of their prompts, and tokens by usage."""
 
     __slots__ = ("_chars", "_fit", "_next", "_tokens")
 
@@ -178,11 +178,11 @@ class TokenRatio:
         return max(1, round(max(chars, 0) / ratio + overhead))
 
     def learned(self, model: Hashable) -> bool:
-        """Whether any request of the model told its size, so that estimates are more than the assumption."""
+        """Whether usage gave the size of any prompt of the model, so that estimates are more than the assumption."""
         return model in self._books
 
     def samples(self, model: Hashable) -> list[tuple[int, int]]:
-        """(characters, tokens) that `learn` was told of lately, in order."""
+        """The latest (characters, tokens) given to `learn`, in order."""
         book = self._books.get(model)
         return book.samples() if book is not None else []
 

@@ -25,7 +25,7 @@ class Request:
     over_ns: int = 0  # ended without a first token
     last_ns: int = 0
     prompt_chars: int = 0
-    text_only: bool = True  # no images or audio, whose size in tokens the text does not tell
+    text_only: bool = True  # no images or audio, whose size in tokens is not in the text
     prompt_tokens: int = 0
     prompt_exact: bool = False
     cached_tokens: int = 0
@@ -35,17 +35,17 @@ class Request:
     tpot_target_ns: int = 0
     events: int = 0  # token events seen
     generated: int | None = None  # tokens by usage
-    doubtful: bool = False  # records were lost: its first token may have passed, so nobody can say that it waits
-    told_prompt: bool = False  # prompt length and TTFT are in the histograms
-    told_each: bool = False  # and the tokens of each event too, as usage in the stream told them
+    doubtful: bool = False  # records were lost: its first token may have passed, so whether it waits is not known
+    prompt_counted: bool = False  # prompt length and TTFT are in the histograms
+    events_reported: bool = False  # usage in the stream reported the tokens of each event, and they are counted
     slots: dict[int, int] = field(default_factory=dict)  # choice -> slot in the token books
     over: set[int] = field(default_factory=set)  # choices that said that they are done
     blocked_since_ns: int = 0  # our write to the client is blocked from here
-    blocked_ns: int = 0  # and was blocked for so long before
-    blocked_spans: list[tuple[int, int]] = field(default_factory=list)  # the latest of these times
+    blocked_ns: int = 0  # for how long it was blocked before
+    blocked_spans: list[tuple[int, int]] = field(default_factory=list)  # (from, until), the latest of them
     chars: int = 0  # of generated text of choice 0, as far as it was seen
-    told_tokens: int = 0  # tokens that usage told of single reads …
-    told_events: int = 0  # … and the token events that these brought
+    reported_tokens: int = 0  # tokens that usage reported for single reads
+    reported_events: int = 0  # token events in these reads
 
     @property
     def in_prefill(self) -> bool:
@@ -69,7 +69,7 @@ class Request:
 
     @property
     def size_known(self) -> bool:
-        """Whether the size of the prompt is more than a lower bound: a text tells it, an image does not."""
+        """Whether the size of the prompt is more than a lower bound: that of a text is, that of an image is not."""
         return self.prompt_exact or self.text_only
 
     @property

@@ -1,4 +1,4 @@
-"""Gaps between tokens: how they are measured, what is usual, and what is made of them over windows."""
+"""Gaps between tokens: how they are measured, their baselines, and their quantiles over windows."""
 
 from prefillwatch.analysis.tokens.concurrency import LEVEL_LABELS, ConcurrencyMeter
 from prefillwatch.analysis.tokens.correlation import GapPromptCorrelation

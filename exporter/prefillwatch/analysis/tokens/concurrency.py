@@ -68,11 +68,11 @@ class ConcurrencyMeter:
             self._since_ns = now_ns
 
     def tokens(self, count: int) -> None:
-        """So many tokens came at the present level. For a first token, tell of the change before."""
+        """So many tokens came at the present level. For a first token, call `change` before."""
         self._tokens[self._level] += count
 
     def finished(self, requests: int = 1) -> None:
-        """Requests finished at the present level. Tell of the change after."""
+        """Requests finished at the present level. Call `change` after."""
         self._requests[self._level] += requests
 
     def totals(self) -> Iterator[LevelTotals]:

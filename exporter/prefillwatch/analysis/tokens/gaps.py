@@ -26,7 +26,7 @@ _GROWTH_START: Final = 64
 
 
 class GapBatch(NamedTuple):
-    """What one batch of reads told. The arrays run side by side, one entry per gap, ordered by slot and time."""
+    """What one batch of reads came to. The arrays run side by side, one entry per gap, ordered by slot and time."""
 
     slot: IntArray
     model: IntArray
@@ -228,7 +228,7 @@ class GapBook:
     def time_per_output_token(self, slots: Sequence[int], tokens: int | None = None) -> float | None:
         """TPOT of a finished request: (last - first token) / (tokens - 1), in seconds.
 
-        ``tokens`` is what usage told for the whole request; without it token events are counted. The choices of a
+        ``tokens`` is what usage reported for the whole request; without it token events are counted. The choices of a
         request run side by side, so their spans and their token counts are summed. None for less than two tokens, and
         when bytes were lost.
         """

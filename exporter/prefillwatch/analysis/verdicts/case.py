@@ -25,11 +25,11 @@ SLACK: Final = 2.0
 _SPREAD_NS: Final = 20 * MS
 #: Streams return together when their first reads come within this.
 _TOGETHER_NS: Final = 60 * MS
-#: Pages older than this, before a gap or after it, tell nothing about it.
+#: A page this long before or after a gap is no evidence about it.
 _STALE_NS: Final = 5 * NS
-#: Two steps that end so many usual gaps apart have no prompt between them.
+#: Two steps that end less than so many baseline gaps apart have no prompt between them.
 _QUICK: Final = 1.5
-#: What the images of a request may add to its text, until usage tells: a picture as large as models take them.
+#: Tokens that images may add to a prompt before usage reports its size: one picture as large as models take them.
 _UNSEEN_TOKENS: Final = 16_384
 _AFTERMATH: Final = (50 * MS, 300 * MS)
 
@@ -46,27 +46,27 @@ class InService(NamedTuple):
 class CaseBuilder:
     """Puts cases together."""
 
-    def __init__(self, timeline: PrefillTimeline, witness: EvidenceLog, smallest_bucket: int) -> None:
+    def __init__(self, timeline: PrefillTimeline, evidence: EvidenceLog, smallest_bucket: int) -> None:
         self._timeline = timeline
-        self._witness = witness
+        self._evidence = evidence
         self._smallest = smallest_bucket
         self.step_costs = StepCosts()
         self._left_out: deque[tuple[int, int, Stall]] = deque(maxlen=256)  # end, tokens that had to be computed again
 
     def learn(self, facts: Iterable[StepFacts]) -> None:
-        """Final steps and what rode in them."""
+        """Final steps and the prompts in them."""
         for fact in facts:
             if not fact.prefill_tokens or not fact.observed:
                 continue
-            riders = [self._witness.requests.find(rid) for rid, _ in fact.members if isinstance(rid, int)]
-            largest = max((each.prompt_tokens for each in riders if each is not None), default=fact.prefill_tokens)
+            members = [self._evidence.requests.find(rid) for rid, _ in fact.members if isinstance(rid, int)]
+            largest = max((each.prompt_tokens for each in members if each is not None), default=fact.prefill_tokens)
             excess_ns = max(0, fact.end_ns - fact.start_ns - self._timeline.clear.expect_ns(fact.decoders))
             self.step_costs.add(fact.end_ns, fact.prefill_tokens, largest, excess_ns)
 
     def measure(self, stall: Stall, until_ns: int) -> None:
         """Of how much of the gap all streams were silent. Once per stall, when the steps in it are known."""
-        stall.common_ns, _ = self._witness.steps.silence(stall.started_ns, until_ns)
-        _, stall.ticks = self._witness.steps.silence(stall.started_ns, until_ns - _SPREAD_NS)
+        stall.common_ns, _ = self._evidence.steps.silence(stall.started_ns, until_ns)
+        _, stall.ticks = self._evidence.steps.silence(stall.started_ns, until_ns - _SPREAD_NS)
 
     def note_left_out(self, stall: Stall) -> None:
         """Its stream came back to the batch: if it had been preempted, its tokens were computed again just then."""
@@ -88,8 +88,8 @@ class CaseBuilder:
             baseline=stall.baseline_ns / NS,
             streams=len(stalls),
             # In the middle of a silence there was nothing to read: only lag that lasts to its end makes it longer.
-            own_lag=self._witness.own_lag.at_the_end(end_ns, _SPREAD_NS),
-            records_lost=self._witness.holes.worst(start_ns, end_ns) > 0,
+            own_lag=self._evidence.own_lag.at_the_end(end_ns, _SPREAD_NS),
+            records_lost=self._evidence.holes.worst(start_ns, end_ns) > 0,
             blocked=min(each.request.blocked_within(each.started_ns, end_ns) for each in stalls) / NS,
             common_silence=stall.common_ns / NS,
             other_steps=stall.ticks,
@@ -120,7 +120,7 @@ class CaseBuilder:
         found = self._weigh(stall, self._members(stall))
         if found.possible_s * NS >= stall.excess_ns or not stall.ended_ns or self._timeline.engine.proven:
             return found
-        # How the engine fills its steps is not known yet, so whoever was waiting may have been in them.
+        # How the engine fills its steps is not known yet, so any waiting request may have been in them.
         waiting = self._weigh(stall, self._waiting_through(stall))
         return waiting._replace(guessed=True) if waiting.possible_s * NS >= stall.excess_ns else found
 
@@ -130,7 +130,7 @@ class CaseBuilder:
     def _waiting_through(self, stall: Stall) -> dict[Request, int]:
         """Requests that had no first token before the gap was over, or with its end."""
         until_ns = stall.ended_ns - _SPREAD_NS
-        requests = self._witness.requests.in_flight_over(stall.started_ns)
+        requests = self._evidence.requests.in_flight_over(stall.started_ns)
         waiting = (each for each in requests if each.waited_until(until_ns))
         return {each: each.uncached_tokens for each in waiting if not self._is_past_prefill(each, stall)}
 
@@ -140,7 +140,7 @@ class CaseBuilder:
         if request.streaming or not stall.baseline_ns:
             return False
         quick_ns = round(_QUICK * stall.baseline_ns)
-        return self._witness.steps.went_on(request.sent_ns + ON_ITS_WAY_NS, stall.started_ns, quick_ns)
+        return self._evidence.steps.went_on(request.sent_ns + ON_ITS_WAY_NS, stall.started_ns, quick_ns)
 
     def _possible_ns(self, stall: Stall, tokens: dict[Request, int]) -> float:
         """How long these prompts can have kept the engine busy, generously."""
@@ -152,7 +152,7 @@ class CaseBuilder:
         if not stall.cost.known:
             return math.inf if whole > self._smallest else 0.0
         if largest > self._smallest >= stall.largest_before:
-            return math.inf  # short prompts tell nothing about a long one
+            return math.inf  # short prompts say nothing about a long one
         expected_ns = sum(most_ns(stall.cost, request, each) for request, each in tokens.items())
         expected_ns += stall.cost.expect_ns(unseen)
         alike_ns = self.step_costs.per_token_ns(largest, stall.started_ns, stall.ended_ns or NEVER)
@@ -164,22 +164,22 @@ class CaseBuilder:
         """Whose prompts were in service, and how many tokens of each."""
         start_ns, end_ns = stall.started_ns, stall.ended_ns
         if end_ns and end_ns <= self._timeline.settled_ns and not self._several_engines():
-            rids = self._witness.facts.members(start_ns, end_ns)
+            rids = self._evidence.facts.members(start_ns, end_ns)
         else:
             rids = self._guessed(stall)
-        found = ((self._witness.requests.find(rid), tokens) for rid, tokens in rids.items())
+        found = ((self._evidence.requests.find(rid), tokens) for rid, tokens in rids.items())
         return {request: tokens for request, tokens in found if request is not None and tokens > 0}
 
     def _guessed(self, stall: Stall) -> dict[int, int]:
-        """While the timeline is not final: whoever waits and may be in service."""
+        """While the timeline is not final: the waiting requests that may be in service."""
         start_ns, end_ns = stall.started_ns, stall.ended_ns
         budget = self._timeline.engine.budget or 1 << 40
         if not end_ns:
             rids = [rid for rid, _ in self._timeline.in_service_now()]
-            waiting = [self._witness.requests.awaiting.get(rid) for rid in rids if isinstance(rid, int)]
+            waiting = [self._evidence.requests.awaiting.get(rid) for rid in rids if isinstance(rid, int)]
             requests = [request for request in waiting if request is not None]
         elif self._several_engines() or self._overlaps(start_ns, end_ns):
-            requests = self._witness.requests.in_flight_over(start_ns)
+            requests = self._evidence.requests.in_flight_over(start_ns)
             requests = [each for each in requests if not self._is_past_prefill(each, stall)]
         else:
             requests = []
@@ -192,7 +192,7 @@ class CaseBuilder:
     def _stood_still(self, stall: Stall, start_ns: int, end_ns: int) -> bool:
         """Whether a prompt that takes far less than the gap got no first token in it."""
         gap_ns = end_ns - start_ns
-        for request in self._witness.requests.in_flight_over(start_ns):
+        for request in self._evidence.requests.in_flight_over(start_ns):
             if not request.streaming or not request.waited_until(end_ns - _SPREAD_NS):
                 continue  # an answer that is not streamed does not show how far it is
             if not request.size_known:
@@ -223,7 +223,7 @@ class CaseBuilder:
             return True
         if not 0 < ahead_ns <= SLACK * stall.cost.expect_ns(tokens):
             return False
-        return not self._witness.steps.went_on(stall.ended_ns + _SPREAD_NS, back_ns, round(_QUICK * stall.baseline_ns))
+        return not self._evidence.steps.went_on(stall.ended_ns + _SPREAD_NS, back_ns, round(_QUICK * stall.baseline_ns))
 
     def _nothing_preempted_since(self, start_ns: int, end_ns: int) -> bool:
         """Upstream counts its preemptions, and there was none from before these streams fell silent."""
@@ -232,11 +232,11 @@ class CaseBuilder:
     # --- Pages of upstream's metrics ---
 
     def _several_engines(self) -> bool:
-        newest = self._witness.pages.newest
+        newest = self._evidence.pages.newest
         return newest is not None and newest.engines > 1
 
     def _pages_around(self, start_ns: int, end_ns: int) -> tuple[EnginePage | None, EnginePage | None]:
-        pages = self._witness.pages
+        pages = self._evidence.pages
         before, after = pages.last_before(start_ns), pages.first_after(end_ns) or pages.newest
         if before is not None and before.at_ns < start_ns - _STALE_NS:
             before = None
@@ -247,11 +247,11 @@ class CaseBuilder:
     def _fullest(self, before: EnginePage | None, after: EnginePage | None) -> float | None:
         if before is None or after is None:
             return None
-        pages = self._witness.pages.between(before.at_ns, after.at_ns)
+        pages = self._evidence.pages.between(before.at_ns, after.at_ns)
         return max((page.kv_usage for page in pages if page.kv_usage is not None), default=None)
 
     def _answered(self, start_ns: int, end_ns: int) -> bool:
-        return bool(self._witness.pages.between(start_ns + _SPREAD_NS, end_ns - _SPREAD_NS))
+        return bool(self._evidence.pages.between(start_ns + _SPREAD_NS, end_ns - _SPREAD_NS))
 
 
 def most_ns(cost: StepCost, request: Request, tokens: int) -> float:
@@ -262,7 +262,7 @@ def most_ns(cost: StepCost, request: Request, tokens: int) -> float:
 
 
 def _preemptions(before: EnginePage | None, after: EnginePage | None) -> float | None:
-    """How many there were between the two; None where that is not told."""
+    """How many there were between the two pages; None where they do not report it."""
     if before is None or after is None or before.preemptions is None or after.preemptions is None:
         return None
     return max(0.0, after.preemptions - before.preemptions)
@@ -270,7 +270,7 @@ def _preemptions(before: EnginePage | None, after: EnginePage | None) -> float |
 
 def _caught_up(stalls: Sequence[Stall]) -> tuple[float, float, float]:
     """Tokens that came in a bunch at the end of a stall, by events and by text, and those that had been due; means
-    over the streams, since one long word tells nothing."""
+    over the streams, since one long word proves nothing."""
     over = [stall for stall in stalls if stall.ended_ns and stall.baseline_ns]
     if not over:
         return max((stall.events - 1.0 for stall in stalls if stall.ended_ns), default=0.0), 0.0, 0.0

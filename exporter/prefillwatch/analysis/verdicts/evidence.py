@@ -1,6 +1,6 @@
 """What was seen around a delay: engine steps, prefill facts, requests, pages of upstream's metrics, holes, our own lag.
 
-It only remembers, for a few minutes; what follows from it is for `verdict` to say.
+It only remembers, for a few minutes; `verdict` says what follows from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _end = attrgetter("end_ns")
 
 @dataclass(frozen=True, slots=True)
 class EnginePage:
-    """What a page of upstream's metrics told, all its engines together. None: it does not say."""
+    """What a page of upstream's metrics reported, all its engines together. None: not reported."""
 
     at_ns: int
     running: int | None = None
@@ -71,7 +71,7 @@ class StepLog:
 
 
 class FactLog:
-    """Final steps with what rode in them."""
+    """Final steps with the prompts in them."""
 
     def __init__(self) -> None:
         self._facts: list[StepFacts] = []
@@ -185,7 +185,7 @@ class BadTimes:
         return max((bad for since, until, bad in self._times if since < end_ns and until > start_ns), default=0.0)
 
     def at_the_end(self, end_ns: int, within_ns: int) -> float:
-        """The worst that lasted until this moment, or over it: reads come before the clock that tells of the time."""
+        """The worst that lasted until this moment or beyond it; the end of a bad time may be noted a little late."""
         covering = (bad for since, until, bad in self._times if since < end_ns <= until + within_ns)
         return max(covering, default=0.0)
 

@@ -78,7 +78,8 @@ class IncidentBook:
         return incident
 
     def _hand_over(self, old: Incident, new: Incident) -> None:
-        """The first verdict on an incident was wrong as a whole: it stays the same incident for whoever watches it."""
+        """The first verdict on an incident was wrong as a whole: the incident goes on under its number with
+        another cause."""
         if self._forget_if_empty(old):
             new.number = min(new.number, old.number)
 

@@ -26,7 +26,7 @@ class Return(NamedTuple):
     """More about a read that may have ended a stall."""
 
     tokens: float
-    """That it brought, in units of the stream's usual token event."""
+    """That it brought, in units of the stream's average token event."""
     chars: int = 0
     usual_chars: float = 0.0
     """Characters per token event before; 0 unknown."""
@@ -156,8 +156,8 @@ class StallWatch:
         return baseline * NS if baseline is not None else float(clear_step_ns)
 
     def silences(self, now_ns: int, clear_step_ns: int) -> list[Silence]:
-        """What is silent now, and which of it is frozen. One whose reader takes nothing is not: we read no further for
-        it, and a laptop that sleeps is no freeze that somebody has to get up for."""
+        """What is silent now, and which of it is frozen. A stream whose own reader
+        takes nothing is left out: we read no further for it, and a sleeping laptop is no freeze."""
         slots, seconds = self._book.open_gaps(now_ns)
         found = []
         for slot, silent in zip(slots.tolist(), seconds.tolist(), strict=True):

@@ -51,25 +51,25 @@ class StallTracker:
         wait_rule: WaitRule,
     ) -> None:
         self.watch = watch
-        self.witness = EvidenceLog()
+        self.evidence = EvidenceLog()
         self.incidents = IncidentBook()
         self._heartbeat = heartbeat
         self._timeline = timeline
         self._buckets = buckets
         self._sink = sink
-        self._worker = CaseBuilder(timeline, self.witness, buckets.edges[0])
-        self._waits = WaitWatch(wait_rule, self.witness, self.incidents, self._worker.step_costs, buckets.edges[0])
+        self._cases = CaseBuilder(timeline, self.evidence, buckets.edges[0])
+        self._waits = WaitWatch(wait_rule, self.evidence, self.incidents, self._cases.step_costs, buckets.edges[0])
         self._ended: list[Stall] = []  # not measured yet
         self._pending: list[Stall] = []
 
     @property
     def step_costs(self) -> StepCosts:
-        return self._worker.step_costs
+        return self._cases.step_costs
 
     def facts(self, facts: list[StepFacts]) -> None:
         """Steps that became final."""
-        self.witness.facts.add(facts)
-        self._worker.learn(facts)
+        self.evidence.facts.add(facts)
+        self._cases.learn(facts)
 
     def gaps(self, gaps: Gaps) -> None:
         """Gaps that ended."""
@@ -89,21 +89,21 @@ class StallTracker:
         joined: dict[int, int] = {}  # by the moment since, as stalls that began together share it
         for stall in stalls:
             stall.cost = cost
-            stall.largest_before = self._worker.step_costs.largest
+            stall.largest_before = self._cases.step_costs.largest
             if not stall.decoding:
                 moment = stall.started_ns // _TOGETHER_NS
                 if moment not in joined:
-                    joined[moment] = sum(1 for _ in self.witness.requests.served_since(stall.started_ns))
+                    joined[moment] = sum(1 for _ in self.evidence.requests.served_since(stall.started_ns))
                 stall.decoding = max(1, self._heartbeat.decoding - joined[moment])
 
     def first_token(self, request: Request, time_ns: int) -> None:
-        self.witness.requests.first_token(request)
+        self.evidence.requests.first_token(request)
         self._waits.over(request, time_ns)
 
     def left(self, request: Request, time_ns: int, outcome: str) -> None:
         """A stream is over. A silence that its client ended is no stall; one that upstream ended is."""
         if not request.first_ns:
-            self.witness.requests.over(request, time_ns)
+            self.evidence.requests.over(request, time_ns)
             if outcome == LOST:
                 self._waits.drop(request)
             else:
@@ -138,7 +138,7 @@ class StallTracker:
             return
         self._note_surroundings(stalls)
         for group in _together(stalls):
-            self._worker.measure(group[0], now_ns)
+            self._cases.measure(group[0], now_ns)
             for stall in group:
                 stall.common_ns, stall.ticks = group[0].common_ns, group[0].ticks
             self._judge(group, now_ns)
@@ -155,7 +155,7 @@ class StallTracker:
         groups = _together(ready)
         for stall in itertools.chain.from_iterable(map(self._measured, groups)):
             if stall.ticks > 1 and stall.common_ns < MOST * (stall.ended_ns - stall.started_ns):
-                self._worker.note_left_out(stall)
+                self._cases.note_left_out(stall)
         for group in groups:
             self._judge(group, now_ns)
             for stall in group:
@@ -166,7 +166,7 @@ class StallTracker:
         """Each stall of its own, but of a crowd only one: hundreds that stall together saw the same steps."""
         alone = group if len(group) <= _CROWD else group[:1]
         for stall in alone:
-            self._worker.measure(stall, stall.ended_ns)
+            self._cases.measure(stall, stall.ended_ns)
         for stall in group[len(alone) :]:
             stall.common_ns, stall.ticks = group[0].common_ns, group[0].ticks
         return group
@@ -199,7 +199,7 @@ class StallTracker:
         rest = [each for each in group if each not in held] if held else group
         for members in (own, rest):
             if members:
-                case, shares = self._worker.case(members, now_ns)
+                case, shares = self._cases.case(members, now_ns)
                 cause, evidence = judge(case), case.evidence()
                 for stall in members:
                     stall.cause, stall.evidence = cause, evidence

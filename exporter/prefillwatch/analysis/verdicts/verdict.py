@@ -2,10 +2,10 @@
 
 What the rules rest on:
 
-- A token that came in time but was handed on late comes in a bunch with others: then nobody's prompt is to blame.
+- A token that came in time but was handed on late comes in a bunch with others: then no prompt is to blame.
 - A gap in which other streams got tokens is not a long step: this stream was left out of the batch.
 - A prompt is to blame if it was in service and what it costs can fill the gap, generously.
-- What the server does not tell, or told too long ago, is never evidence against anything.
+- What the server does not report, or reported too long ago, is never evidence against anything.
 - Where nothing fits, the cause is not known, and that is said.
 """
 
@@ -31,12 +31,12 @@ from prefillwatch.contract.causes import (
 ENOUGH_BUNCHED: Final = 32.0
 #: A cause that covers so much of the gap explains it.
 MOST: Final = 0.5
-#: Fewer tokens than this in a bunch are chance …
+#: Fewer tokens than this in a bunch are chance.
 FEWEST_BUNCHED: Final = 2.0
-#: … and where only the length of a text tells, of one or two streams, words of one token can be long.
+#: The same where only the length of a text shows it, in one or two streams: some words of one token are long.
 FEWEST_BY_TEXT: Final = 4.0
 _FEW_STREAMS: Final = 2
-#: From here on a KV cache has to take blocks away from somebody.
+#: A KV cache as full as this has to take blocks from a running sequence.
 FULL: Final = 0.95
 #: A burst of so many token events in one read is how a buffer lets go, if the burst before was of the like size.
 BURST: Final = 4
@@ -64,20 +64,20 @@ class Case:
     several_engines: bool = False  # streams of another engine may go on
     # What came after
     withheld: float = 0.0  # tokens that were due in the gap
-    caught_up: float = 0.0  # tokens that came in a bunch at its end, beyond the usual
-    by_text: float = 0.0  # the same, told by the length of the text in one event
+    caught_up: float = 0.0  # tokens that came in a bunch at its end, beyond what was due then
+    by_text: float = 0.0  # the same, by the length of the text in one event
     events: int = 1  # token events in the read that ended it
     burst_before: int = 0
     # Prompts in service
     prefill_tokens: int = 0
     prefill_possible: float = 0.0  # seconds that they can have taken at most
     cost_known: bool = False
-    prefill_guessed: bool = False  # the engine's order is not known, so whoever waited was taken to be in service
+    prefill_guessed: bool = False  # the engine's order is not known, so all that waited were taken to be in service
     # Upstream
     recomputed_tokens: int = 0  # of streams that came back to the batch with the end of this gap
     gauges_known: bool = False  # pages from around the gap are there
     preemptions: float = 0.0
-    preemptions_counted: bool = False  # the server told how many there were, before the gap and after it
+    preemptions_counted: bool = False  # the server reported how many there were, before the gap and after it
     kv_usage: float | None = None
     answered_meanwhile: bool = False  # the server answered us while no stream moved
     prompts_stood_still: bool = False  # a short prompt waited through all of the gap
@@ -109,7 +109,8 @@ class Case:
 
     @property
     def preempted(self) -> bool:
-        """A full cache is a sign only where nobody counts: a count that stands still is evidence against."""
+        """A full cache is a sign only where preemptions are not counted: a count that stands still speaks
+        against."""
         full = self.kv_usage is not None and self.kv_usage >= FULL
         return self.preemptions > 0 or (full and not self.preemptions_counted)
 

@@ -1,7 +1,7 @@
-"""Requests whose first token does not come in the time that their prompt deserves, and why.
+"""Requests whose first token is later than their own prompt explains, and why.
 
-What a prompt deserves is its own work by the learned cost, several times over. While nothing is learned a token is
-supposed to be as dear as on a very slow machine, so that somebody's own long prompt is never called a wait.
+Expected is the work of the prompt by the learned cost; late is several times that. While no cost is learned a token is
+taken to cost as much as on a very slow machine, so that a long prompt's own work is never called a wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prefillwatch.units import NS
 
 #: A token's cost while nothing is learned: that of a machine that reads 200 tokens a second.
 UNLEARNED_TOKEN_NS: Final = 5_000_000
-#: A prompt this many times as long as that of the one who waits is somebody's long prompt.
+#: A prompt so many times as long as that of the waiting request counts as long.
 LONG: Final = 4
 MOST: Final = 0.5
 #: So many later requests served first are no accident of scheduling.
@@ -46,7 +46,7 @@ class WaitCase:
     """What is known of one wait. Times in seconds, tokens are uncached ones of prompts."""
 
     waited: float
-    deserved: float
+    expected: float
     overtaken: int = 0  # requests sent later that had their first token before
     silence: float = 0.0  # since anything came from the engine, or for how long nothing did
     tokens_ahead: int = 0  # of prompts served meanwhile, or in line before
@@ -54,13 +54,13 @@ class WaitCase:
     ahead_possible: float = 0.0  # seconds that they can have taken at most
     young: bool = False  # among the first requests of a server process that has just started
     pages: int = 0  # pages of metrics from the wait
-    pages_waiting: int = 0  # … that told of waiting requests
-    pages_missing: int = 0  # … that knew of fewer requests than we had given it, and of none waiting
+    pages_waiting: int = 0  # of these, the ones with waiting requests
+    pages_missing: int = 0  # of these, the ones with fewer requests than we had sent, and none waiting
     missing: int = 0  # requests that the engine does not know of, by the newest of them
 
     @property
     def explained(self) -> bool:
-        return self.tokens_ahead > 0 and self.waited - self.deserved <= self.ahead_possible
+        return self.tokens_ahead > 0 and self.waited - self.expected <= self.ahead_possible
 
     @property
     def behind_long_prompts(self) -> bool:
@@ -69,7 +69,7 @@ class WaitCase:
     def evidence(self) -> Evidence:
         return {
             "waited_seconds": round(self.waited, 3),
-            "deserved_seconds": round(self.deserved, 3),
+            "expected_seconds": round(self.expected, 3),
             "overtaken_by": self.overtaken,
             "engine_silent_seconds": round(self.silence, 3),
             "prompt_tokens_ahead": self.tokens_ahead,
@@ -98,18 +98,18 @@ _RULES: Final[tuple[tuple[str, Callable[[WaitCase], bool]], ...]] = (
 
 
 class WaitWatch:
-    """Finds late first tokens and follows them until they have come or nobody waits any more."""
+    """Finds late first tokens and follows each until it comes or its client leaves."""
 
     def __init__(
         self,
         rule: WaitRule,
-        witness: EvidenceLog,
+        evidence: EvidenceLog,
         incidents: IncidentBook,
         step_costs: StepCosts,
         smallest_bucket: int,
     ) -> None:
         self._rule = rule
-        self._witness = witness
+        self._evidence = evidence
         self._incidents = incidents
         self._step_costs = step_costs
         self._smallest = smallest_bucket
@@ -147,15 +147,15 @@ class WaitWatch:
 
     def _look(self, now_ns: int, cost: StepCost) -> None:
         new = []
-        for request in self._witness.requests.awaiting.values():
+        for request in self._evidence.requests.awaiting.values():
             if request.rid in self._late or request.doubtful or not request.streaming or not request.received_ns:
                 continue
             age_ns = now_ns - request.sent_ns
             if age_ns < self._rule.min * NS:
                 break  # in order of arrival
-            deserved_ns = self._deserved_ns(request, cost)
-            if age_ns >= self._rule.factor * deserved_ns:
-                wait = Wait(request=request, model=request.model, started_ns=request.sent_ns, baseline_ns=deserved_ns)
+            expected_ns = self._expected_ns(request, cost)
+            if age_ns >= self._rule.factor * expected_ns:
+                wait = Wait(request=request, model=request.model, started_ns=request.sent_ns, baseline_ns=expected_ns)
                 new.append(wait)
                 self._late[request.rid] = wait
         for wait in self._late.values():
@@ -167,7 +167,7 @@ class WaitWatch:
             for wait in due:
                 self._incidents.hold(wait, now_ns)
 
-    def _deserved_ns(self, request: Request, cost: StepCost) -> float:
+    def _expected_ns(self, request: Request, cost: StepCost) -> float:
         if not cost.known:
             return float(UNLEARNED_TOKEN_NS * request.uncached_tokens)
         largest = self._step_costs.largest
@@ -177,7 +177,7 @@ class WaitWatch:
 
     def _judge(self, waits: Sequence[Wait], now_ns: int, cost: StepCost) -> None:
         since_ns = min(wait.started_ns for wait in waits)
-        line = _Line(self._witness, since_ns, now_ns, cost, self._step_costs.typical_ns(), self._smallest)
+        line = _Line(self._evidence, since_ns, now_ns, cost, self._step_costs.typical_ns(), self._smallest)
         for wait in waits:
             case, shares = self._case(wait, line, now_ns)
             wait.cause, wait.evidence = judge(case), case.evidence()
@@ -186,12 +186,12 @@ class WaitWatch:
     def _case(self, wait: Wait, line: _Line, now_ns: int) -> tuple[WaitCase, tuple[Share, ...]]:
         end_ns = wait.ended_ns or now_ns
         ahead = line.ahead_of(wait.request, end_ns)
-        pages = self._witness.pages.between(wait.started_ns + NS, end_ns)
+        pages = self._evidence.pages.between(wait.started_ns + NS, end_ns)
         missing = [page for page in pages if _unknown_requests(page) > 0]
-        deserved_s = wait.baseline_ns / NS
+        expected_s = wait.baseline_ns / NS
         case = WaitCase(
             waited=(end_ns - wait.started_ns) / NS,
-            deserved=deserved_s,
+            expected=expected_s,
             overtaken=line.overtook(wait.request, end_ns),
             silence=self._silence_ns(wait, now_ns) / NS,
             tokens_ahead=ahead.tokens,
@@ -208,17 +208,17 @@ class WaitWatch:
     def _silence_ns(self, wait: Wait, now_ns: int) -> int:
         """For how long nothing came from the engine: until now while the wait lasts, else the longest time in it."""
         if wait.ended_ns:
-            return self._witness.steps.silence(wait.started_ns, wait.ended_ns)[0]
-        served = self._witness.requests.served
-        last_ns = max(self._witness.steps.last_ns, served[-1].first_ns if served else 0, wait.started_ns)
+            return self._evidence.steps.silence(wait.started_ns, wait.ended_ns)[0]
+        served = self._evidence.requests.served
+        last_ns = max(self._evidence.steps.last_ns, served[-1].first_ns if served else 0, wait.started_ns)
         return now_ns - last_ns
 
     def _is_young(self, wait: Wait) -> bool:
-        newest = self._witness.pages.newest
+        newest = self._evidence.pages.newest
         started_ns = newest.started_ns if newest is not None else None
         if started_ns is None or not started_ns <= wait.started_ns <= started_ns + YOUNG_NS:
             return False
-        served = sum(1 for each in self._witness.requests.served_since(started_ns) if each.first_ns < wait.started_ns)
+        served = sum(1 for each in self._evidence.requests.served_since(started_ns) if each.first_ns < wait.started_ns)
         return served < FIRST_REQUESTS
 
 
@@ -231,12 +231,12 @@ class _Ahead:
 
 
 class _Line:
-    """Everybody who was served since a moment, or still waits, in arrays."""
+    """The requests that were served since a moment or still wait, in arrays."""
 
     def __init__(
-        self, witness: EvidenceLog, since_ns: int, now_ns: int, cost: StepCost, typical_ns: float, smallest: int
+        self, evidence: EvidenceLog, since_ns: int, now_ns: int, cost: StepCost, typical_ns: float, smallest: int
     ) -> None:
-        requests = witness.requests
+        requests = evidence.requests
         served = [each for each, _ in zip(requests.served_since(since_ns), range(_MOST_AHEAD), strict=False)]
         waiting = [each for each, _ in zip(requests.awaiting.values(), range(_MOST_AHEAD), strict=False)]
         self._requests = served + waiting
@@ -272,8 +272,8 @@ def _column(values: list[int]) -> npt.NDArray[np.int64]:
 
 
 def _unknown_requests(page: EnginePage) -> int:
-    """How many requests the engine does not know of although we gave them to the server; 0 where it has some waiting,
-    or does not say."""
+    """How many requests we sent to the server that its engine does not know; 0 where it has some waiting, or
+    its page does not say."""
     if page.running is None or page.waiting is None or page.waiting > 0:
         return 0
     unknown = page.in_flight - page.running

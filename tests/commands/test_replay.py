@@ -31,10 +31,10 @@ class TestReplay:
         result = invoke("replay", live.path)
         assert result.exit_code == 0
         lines = [line.split() for line in result.output.splitlines()]
-        assert lines[0][:4] == ["recording", "recording.pfw:", "21", "s"]
+        assert lines[0][:4] == ["recording", "recording.pfw:", "20.8", "s"]
         assert "4 ok" in result.output
         assert ["prefill", "819", "ms", "819", "ms", "820", "ms", "3"] in lines
-        assert "freeze by prefill: 0.82 s, 3 streams" in result.output
+        assert "freeze by prefill: 820 ms, 3 streams" in result.output
         assert "100%  the-culprit, a prompt of 6,000 tokens" in result.output
 
     def test_metrics_and_incidents_are_written_out(self, live: Live, tmp_path: Path) -> None:
@@ -47,7 +47,8 @@ class TestReplay:
     def test_a_speed_is_kept(self, live: Live) -> None:
         result = invoke("replay", live.path, "--speed", "200")
         took = next(line for line in result.output.splitlines() if line.startswith("played"))
-        assert float(took.split()[2]) >= 0.1
+        number, unit = took.split()[2:4]
+        assert float(number) * {"ms": 1, "s": 1000}[unit.strip(",")] >= 100
 
     def test_a_file_that_was_cut_says_so(self, live: Live, tmp_path: Path) -> None:
         cut = tmp_path / "cut.pfw"

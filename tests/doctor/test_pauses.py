@@ -109,7 +109,7 @@ def test_pauses_in_a_histogram() -> None:
     found = prompt_pauses(server(gaps((1000, 0.02), (6, 0.9)), steps=(*(8.0,) * 1000, 6000.0)))
     assert found.seen is Seen.YES
     assert found.title == "Streams pause"
-    assert "6 of 1,006 gaps were longer than 200 ms, the longest 750 ms to 1.0 s" in found.words
+    assert "6 of 1,006 gaps were longer than 200 ms, the longest 750 ms to 1 s" in found.words
     assert "1 of 1,001 engine steps carried more than 512 tokens" in found.words
     assert found.unknown
 

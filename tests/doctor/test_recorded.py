@@ -45,7 +45,7 @@ def test_prompts_in_chunks_slow_readers_down(look: LookAt) -> None:
     report = examine(look("chunked", "sidecar"))
     pauses = found(report, "streams_pause")
     assert pauses.seen is Seen.YES
-    assert "where 21 ms is usual" in pauses.words
+    assert "where 21.4 ms is usual" in pauses.words
     assert pauses.remedy.startswith("--max-num-batched-tokens 1216 keeps gaps under 200 ms")
     assert not any(finding.symptom == "whole_prompts" for finding in report.findings)
 

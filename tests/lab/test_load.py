@@ -21,7 +21,7 @@ from prefillwatch.lab.load import (
     run_load,
 )
 from prefillwatch.lab.simulator import SimServer, SimSettings
-from prefillwatch.lab.words import content_tokens, prompt_of, tokenize_chat
+from prefillwatch.lab.vocabulary import content_tokens, prompt_of, tokenize_chat
 
 SETTINGS = SimSettings(preset="small", served_model_name="m")
 SHORT = Kind("short", (20, 60), (5, 10), per_second=50.0)

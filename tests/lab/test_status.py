@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from prefillwatch.lab.status import HEADING, Status, aligned, clock, incident_line, newly_over, read_status, status_line
+from prefillwatch.lab.status import HEADING, Status, clock, incident_line, newly_over, read_status, status_line
+from prefillwatch.report import aligned
 
 PAGE = """\
 # TYPE prefillwatch_inter_token_latency_p99_seconds gauge
@@ -38,10 +39,10 @@ def test_reads_the_last_ten_seconds_the_worst_model_for_times_and_the_sum_for_co
 def test_the_line_stands_under_its_heading_and_orders_buckets_by_size() -> None:
     line = f" 0:14 {status_line(read_status(PAGE))}"
     assert line == (
-        " 0:14    68 ms   352 ms        –          8          1    4%  0-512 0.09 s  2k-8k 0.95 s  128k+ 61 s"
+        " 0:14    68 ms   352 ms        –          8          1   4.3 %  0-512 90 ms  2k-8k 951 ms  128k+ 61.2 s"
     )
     columns = HEADING.splitlines()[-1]
-    assert columns.index("KV") + 2 == line.index("4%") + 2
+    assert columns.index("KV") + 2 == line.index("4.3 %") + 5
     assert columns.index("p99 first") == line.index("0-512")
 
 
@@ -69,16 +70,16 @@ def incident(**more: object) -> dict[str, object]:
 
 def test_an_incident_in_a_line() -> None:
     assert incident_line(incident()) == (
-        "6 of 8 streams froze for up to 0.99 s; cause: prefill of a prompt with 6,900 tokens"
+        "6 of 8 streams froze for up to 987 ms; cause: prefill of a prompt with 6,900 tokens"
     )
     assert incident_line(incident(culprit_count=3, culprit_tokens=20_000)).endswith(
         "cause: prefill of 3 prompts with 20,000 tokens"
     )
     assert incident_line(incident(cause="engine_pause", culprit_count=0, victims=1, decoding=1)) == (
-        "1 of 1 stream froze for up to 0.99 s; cause: engine pause"
+        "1 of 1 stream froze for up to 987 ms; cause: engine pause"
     )
     assert incident_line(incident(kind="wait", cause="queueing", victims=2, culprit_count=0)) == (
-        "2 requests waited up to 0.99 s for a first token; cause: queueing"
+        "2 requests waited up to 987 ms for a first token; cause: queueing"
     )
     assert incident_line(incident(victims=9)).startswith("9 of 9 streams froze")
 

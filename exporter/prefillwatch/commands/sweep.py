@@ -30,7 +30,7 @@ from prefillwatch.lab.sweep.plan import plan_lines
 from prefillwatch.lab.sweep.redaction import without_secrets
 from prefillwatch.lab.sweep.store import Results, Store, open_store
 from prefillwatch.lab.sweep.sweep import Sweep, SweepSettings, row_label
-from prefillwatch.lab.sweep.text import report
+from prefillwatch.lab.sweep.terminal import report
 from prefillwatch.lab.target import Target
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)

@@ -21,7 +21,7 @@ from prefillwatch.lab.trace.capture import CaptureSettings, capture
 from prefillwatch.lab.trace.errors import CaptureInterrupted, TraceError
 from prefillwatch.lab.trace.findings import ClientSide
 from prefillwatch.lab.trace.picture import draw
-from prefillwatch.lab.trace.text import client_side, report
+from prefillwatch.lab.trace.terminal import client_side, report
 from prefillwatch.lab.trace.trace_files import TraceFolder
 
 _OUT = click.Path(path_type=Path, dir_okay=False)

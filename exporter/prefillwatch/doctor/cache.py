@@ -8,6 +8,7 @@ from prefillwatch.contract import limits
 from prefillwatch.doctor import thresholds, wording
 from prefillwatch.doctor.figures import Figures
 from prefillwatch.doctor.finding import Finding, Number, Seen
+from prefillwatch.report import counted, share
 
 FULL_TITLE: Final = "The KV cache is nearly full"
 PREEMPTION_TITLE: Final = "Requests are preempted again and again"
@@ -24,14 +25,14 @@ def nearly_full(figures: Figures) -> Finding:
     if peak is None:
         words = "The use of the KV cache is not told."
         return Finding("kv_nearly_full", FULL_TITLE, Seen.UNKNOWN, words, numbers, runbook="KVSignalLost")
-    looks = f" in {wording.many(len(figures.moments), 'look')}" if len(figures.moments) > 1 else ""
+    looks = f" in {counted(len(figures.moments), 'look')}" if len(figures.moments) > 1 else ""
     free = f"; {wording.tokens(figures.kv_free)} tokens are free" if figures.kv_free is not None else ""
     seen = Seen.YES if peak >= limits.KV_USAGE else Seen.NO
     return Finding(
         "kv_nearly_full",
         FULL_TITLE,
         seen,
-        f"{wording.share(peak)} used at the most{looks}{free}.",
+        f"{share(peak)} used at the most{looks}{free}.",
         numbers,
         ROOM if seen is Seen.YES else "",
         "KVCacheNearlyFull",
@@ -48,8 +49,8 @@ def preempted(figures: Figures) -> Finding:
     often = count >= max(thresholds.FEWEST_PREEMPTIONS, limits.PREEMPTIONS_PER_REQUEST * (finished or 0.0))
     told = "; how many requests finished is not told"
     if finished is not None:
-        told = f", {wording.many(finished, 'request')} finished"
-    words = f"{wording.many(count, 'preemption')}{told}."
+        told = f", {counted(finished, 'request')} finished"
+    words = f"{counted(count, 'preemption')}{told}."
     return Finding(
         "preemptions",
         PREEMPTION_TITLE,

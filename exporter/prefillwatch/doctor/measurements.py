@@ -11,6 +11,7 @@ from prefillwatch.doctor.figures import CLEAR, Figures, size_order
 from prefillwatch.doctor.finding import Measurement, Number
 from prefillwatch.doctor.histogram import Estimate, Histogram, together
 from prefillwatch.doctor.tradeoffs import busy_rate
+from prefillwatch.report import counted, duration, share
 
 #: A rate of a shorter time at one level of concurrency is chance.
 _LONG_ENOUGH_S: Final = 1.0
@@ -38,7 +39,7 @@ def _prompt_lengths(figures: Figures) -> Measurement:
     assert longest is not None
     top = figures.longest_prompt
     most = wording.tokens(top) if top else wording.token_estimate(longest)
-    count = wording.many(prompts.count, "prompt")
+    count = counted(prompts.count, "prompt")
     words = f"median {wording.token_estimate(p50)}, p99 {wording.token_estimate(p99)}, longest {most} tokens; {count}"
     numbers: dict[str, Number] = {
         "prompts": prompts.count,
@@ -72,7 +73,7 @@ def _first_token_words(histogram: Histogram) -> str:
     assert p90 is not None
     assert longest is not None
     if histogram.count < thresholds.FEWEST_REQUESTS:
-        return f"{histogram.count} within {wording.duration(longest.high)}"
+        return f"{histogram.count} within {duration(longest.high)}"
     return f"median {_near(p50)}, p90 {_near(p90)} of {histogram.count:,}"
 
 
@@ -80,7 +81,7 @@ def _near(estimate: Estimate) -> str:
     """Without its bounds, for where there are many: the bucket is the error."""
     if estimate.low == 0 or not math.isfinite(estimate.high):
         return wording.between(estimate)
-    return f"~{wording.duration(estimate.value)}"
+    return f"~{duration(estimate.value, 2)}"
 
 
 def _by_size(figures: Figures) -> str:
@@ -107,13 +108,13 @@ def _spread(gaps: Histogram, exact: float | None) -> str:
     assert p99 is not None
     assert longest is not None
     tail = f"p99 {wording.roughly(p99)}, " if gaps.count >= thresholds.FEWEST_GAPS else "too few for a p99, "
-    top = wording.duration(exact) if exact is not None else wording.between(longest)
-    return f"median {wording.roughly(p50)}, {tail}longest {top}; {wording.many(gaps.count, 'gap')}"
+    top = duration(exact) if exact is not None else wording.between(longest)
+    return f"median {wording.roughly(p50)}, {tail}longest {top}; {counted(gaps.count, 'gap')}"
 
 
 def _p99(histogram: Histogram, figures: Figures) -> str:
     p99 = histogram.quantile(0.99)
-    return f"~{wording.duration(figures.capped(p99))}" if p99 else "–"
+    return f"~{duration(figures.capped(p99), 2)}" if p99 else "–"
 
 
 def _queue_and_prefill(figures: Figures) -> Measurement:
@@ -179,11 +180,11 @@ def _range(figures: Figures, what: str) -> str:
 
 def _cache(figures: Figures) -> Measurement:
     peak = figures.highest("kv_usage")
-    parts = [f"{wording.share(peak)} used at the most" if peak is not None else "use not told"]
+    parts = [f"{share(peak)} used at the most" if peak is not None else "use not told"]
     if figures.kv_free is not None and figures.kv_capacity is not None:
         parts.append(f"{wording.tokens(figures.kv_free)} of {wording.tokens(figures.kv_capacity)} tokens free")
     preemptions = figures.preemptions
-    parts.append("preemptions not told" if preemptions is None else wording.many(preemptions, "preemption"))
+    parts.append("preemptions not told" if preemptions is None else counted(preemptions, "preemption"))
     numbers: dict[str, Number] = {
         "kv_usage_peak_ratio": peak,
         "kv_free_tokens": figures.kv_free,

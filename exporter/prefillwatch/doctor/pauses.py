@@ -12,6 +12,7 @@ from prefillwatch.doctor.figures import CLEAR, Culprit, Figures, Incident, Stall
 from prefillwatch.doctor.finding import Finding, Number, Seen, Sort
 from prefillwatch.doctor.histogram import Histogram, together
 from prefillwatch.doctor.remedies import budget_advice
+from prefillwatch.report import counted, duration, share
 
 _PREFILL: Final = BY_NAME[PREFILL]
 SYMPTOM: Final = "streams_pause"
@@ -105,12 +106,12 @@ def _none_told(figures: Figures) -> tuple[Seen, str]:
         return Seen.UNKNOWN, "Only one stream at a time was seen, so it could not show."
     long = together(each for size, each in (figures.gaps_beside or {}).items() if _is_long(size))
     if long is None or long.count < thresholds.FEWEST_BESIDE:
-        gaps = wording.many(long.count if long else 0, "gap")
+        gaps = counted(long.count if long else 0, "gap")
         few = f"Hardly any prompt above {thresholds.LONG_TOKENS} tokens arrived while others read"
         return Seen.UNKNOWN, f"{few} ({gaps} beside one), so it could not show."
     return (
         Seen.NO,
-        f"{wording.many(long.count, 'gap')} beside long prompts, and none of them was a stall. {_curve(figures)}",
+        f"{counted(long.count, 'gap')} beside long prompts, and none of them was a stall. {_curve(figures)}",
     )
 
 
@@ -121,8 +122,8 @@ def _is_long(size: str) -> bool:
 
 def _lost(stalls: Stalls, figures: Figures) -> str:
     reading = figures.gaps.sum if figures.gaps else 0.0
-    part = f", {wording.share(stalls.seconds / reading)} of their time" if reading > 0 else ""
-    return f"{wording.many(stalls.count, 'stall')} cost the readers {wording.duration(stalls.seconds)}{part}"
+    part = f", {share(stalls.seconds / reading)} of their time" if reading > 0 else ""
+    return f"{counted(stalls.count, 'stall')} cost the readers {duration(stalls.seconds)}{part}"
 
 
 def _worst(incidents: list[Incident]) -> str:
@@ -130,9 +131,9 @@ def _worst(incidents: list[Incident]) -> str:
     worst = _worst_of(incidents)
     if worst is None:
         return ""
-    usual = f" where {wording.duration(worst.baseline_gap)} is usual" if worst.baseline_gap else ""
-    streams = wording.many(worst.victims, "stream")
-    gap = f"the worst gap was {wording.duration(worst.worst_gap)}{usual}, of {streams} at once"
+    usual = f" where {duration(worst.baseline_gap)} is usual" if worst.baseline_gap else ""
+    streams = counted(worst.victims, "stream")
+    gap = f"the worst gap was {duration(worst.worst_gap)}{usual}, of {streams} at once"
     return f"; {gap}" if worst.whole else f". In an incident that is not all within these totals, {gap}"
 
 
@@ -145,14 +146,14 @@ def _blame(culprits: list[Culprit]) -> str:
         return ""
     largest = culprits[0]
     about = "about " if largest.estimated else ""
-    what = wording.many(len(culprits), "prompt")
+    what = counted(len(culprits), "prompt")
     return f"To blame: {what}, the largest of {about}{wording.tokens(largest.prompt_tokens)} tokens. "
 
 
 def _curve(figures: Figures, by: str = "the largest prompt in service") -> str:
     """Dose and response, in words."""
     parts = [
-        f"{'no prompt' if size == CLEAR else size} {wording.duration(figures.capped(p99))}"
+        f"{'no prompt' if size == CLEAR else size} {duration(figures.capped(p99), 2)}"
         for size, histogram in _by_size(figures)
         if (p99 := histogram.quantile(0.99)) is not None
     ]
@@ -225,7 +226,7 @@ def _by_step(figures: Figures) -> Finding:
     long = together(each for size, each in beside.items() if size not in (CLEAR, UNTOLD))
     numbers = _dose(figures)
     if long is None or long.count < thresholds.FEWEST_BESIDE or clear is None:
-        gaps = wording.many(long.count if long else 0, "gap")
+        gaps = counted(long.count if long else 0, "gap")
         words = f"Hardly any engine step carried a prompt while others read ({gaps}), so it could not show."
         return Finding(SYMPTOM, _PREFILL.title, Seen.UNKNOWN, words, numbers)
     if long.beyond(_stall_from(clear))[0]:
@@ -233,14 +234,14 @@ def _by_step(figures: Figures) -> Finding:
     stalls, bound = long.above(_stall_from(clear))
     numbers |= {"pauses": stalls, "pauses_from_seconds": bound}
     if not stalls:
-        words = f"No gap in {wording.many(long.count, 'gap')} with prompts in their step was above {bound:g} s."
+        words = f"No gap in {counted(long.count, 'gap')} with prompts in their step was above {bound:g} s."
         return Finding(SYMPTOM, _PREFILL.title, Seen.NO, words, numbers)
     return Finding(
         SYMPTOM,
         _PREFILL.title,
         Seen.YES,
-        f"{stalls:,} of {wording.many(long.count, 'gap')} with prompts in their engine step were above "
-        f"{wording.duration(bound)}. {_curve(figures, 'prompt tokens in the step')}",
+        f"{stalls:,} of {counted(long.count, 'gap')} with prompts in their engine step were above "
+        f"{duration(bound)}. {_curve(figures, 'prompt tokens in the step')}",
         numbers,
         _PREFILL.remedy,
         _PREFILL.runbook,
@@ -275,7 +276,7 @@ def _guessed(figures: Figures) -> Finding:
     assert p50 is not None
     assert longest is not None
     words = (
-        f"{pauses:,} of {wording.many(gaps.count, 'gap')} were longer than {wording.duration(bound)}, the longest "
+        f"{pauses:,} of {counted(gaps.count, 'gap')} were longer than {duration(bound)}, the longest "
         f"{wording.between(longest)}; the median is {wording.roughly(p50)}.{_hidden(figures)}"
     )
     words = f"{words} {_evidence(figures, long_steps)}".strip()
@@ -299,12 +300,12 @@ def _too_coarse(gaps: Histogram, least: float, numbers: Mapping[str, Number]) ->
     """Some gaps lie above the last bound of their histogram, which is below what counts as a pause. Only what they took
     on average can show that there were pauses."""
     beyond, mean = gaps.beyond(least)
-    where = f"{wording.duration(gaps.bounds[-1])}, where this histogram ends" if gaps.bounds else "0 s"
-    words = f"{beyond:,} of {wording.many(gaps.count, 'gap')} were longer than {where}"
+    where = f"{duration(gaps.bounds[-1])}, where this histogram ends" if gaps.bounds else "0 s"
+    words = f"{beyond:,} of {counted(gaps.count, 'gap')} were longer than {where}"
     numbers = {**numbers, "pauses": None, "gaps_beyond": beyond, "mean_beyond_seconds": mean}
     if mean < least:
         return Finding(SYMPTOM, _PREFILL.title, Seen.UNKNOWN, f"{words}; how long is not told.", numbers)
-    words = f"{words}, and took {wording.duration(mean)} on average, or more."
+    words = f"{words}, and took {duration(mean)} on average, or more."
     unknown = "how many of them were pauses, and what made them"
     return Finding(
         SYMPTOM, "Streams pause", Seen.YES, words, numbers, "", "StreamFreeze", unknown, weight=beyond * mean
@@ -319,7 +320,7 @@ def _none_guessed(figures: Figures, bound: float, long_steps: int | None) -> tup
     if long_steps == 0:
         few = f"No engine step carried more than {thresholds.LONG_TOKENS} tokens: no long prompt came"
         return Seen.UNKNOWN, f"{few}, so it could not show."
-    return Seen.NO, f"None of {wording.many(figures.gap_count, 'gap')} was above {wording.duration(bound)}."
+    return Seen.NO, f"None of {counted(figures.gap_count, 'gap')} was above {duration(bound)}."
 
 
 def _evidence(figures: Figures, long_steps: int | None) -> str:
@@ -327,7 +328,7 @@ def _evidence(figures: Figures, long_steps: int | None) -> str:
         return ""
     if long_steps == 0:
         return f"No engine step carried more than {thresholds.LONG_TOKENS} tokens, so long prompts did not do it."
-    of = wording.many(figures.step_tokens.count, "engine step")
+    of = counted(figures.step_tokens.count, "engine step")
     return f"{long_steps:,} of {of} carried more than {thresholds.LONG_TOKENS} tokens, as those with long prompts do."
 
 
@@ -338,4 +339,4 @@ def _not_known(seen: Seen, long_steps: int | None) -> str:
 
 
 def _too_few(figures: Figures) -> str:
-    return f"Too few tokens to tell: {wording.many(figures.gap_count, 'gap')}, and {thresholds.FEWEST_GAPS} are needed."
+    return f"Too few tokens to tell: {counted(figures.gap_count, 'gap')}, and {thresholds.FEWEST_GAPS} are needed."

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from prefillwatch.doctor import wording
 from prefillwatch.doctor.examine import Report
 from prefillwatch.doctor.figures import Figures
 from prefillwatch.doctor.finding import Finding, Measurement, Seen, Sort
 from prefillwatch.doctor.page import OURS
 from prefillwatch.doctor.servers import SERVERS
+from prefillwatch.report import counted, duration, wrapped
 
 Paint = Callable[[str, str], str]
 """Text and the name of a colour in, text out."""
@@ -37,10 +36,10 @@ def render(report: Report, url: str, paint: Paint, width: int = 100) -> Iterator
         yield from _measurement(measurement, width)
     if report.names_foreign_flags:
         yield ""
-        yield from _wrapped("Flags are named as vLLM has them; this server has its own.", width)
+        yield from wrapped("Flags are named as vLLM has them; this server has its own.", width)
     if not report.figures.is_sidecar:
         yield ""
-        yield from _wrapped(f"Where this page cannot tell: {report.would_tell}.", width)
+        yield from wrapped(f"Where this page cannot tell: {report.would_tell}.", width)
 
 
 def _headline(figures: Figures, url: str) -> str:
@@ -49,11 +48,9 @@ def _headline(figures: Figures, url: str) -> str:
         what = f"prefillwatch in front of {behind}"
     else:
         what = f"{SERVERS[figures.server].says}'s own metrics{', with our plugin in it' if figures.by_step else ''}"
-    watched = (
-        "totals since its start" if figures.seconds is None else f"watched for {wording.duration(figures.seconds)}"
-    )
+    watched = "totals since its start" if figures.seconds is None else f"watched for {duration(figures.seconds)}"
     most = figures.most_streams()
-    streams = f", up to {wording.many(most, 'stream')} at once" if most else ""
+    streams = f", up to {counted(most, 'stream')} at once" if most else ""
     return f"{url}: {what}, {watched}{streams}"
 
 
@@ -62,15 +59,15 @@ def _verdict(report: Report) -> str:
     symptoms = sum(finding.sort is Sort.SYMPTOM for finding in troubles)
     faults = len(troubles) - symptoms
     unknown = sum(finding.seen is Seen.UNKNOWN for finding in report.findings)
-    parts = [wording.many(symptoms, "symptom") + " seen" if symptoms else "no symptom seen"]
-    parts += [wording.many(faults, "fault") + " of the measurement"] if faults else []
+    parts = [counted(symptoms, "symptom") + " seen" if symptoms else "no symptom seen"]
+    parts += [counted(faults, "fault") + " of the measurement"] if faults else []
     parts += [f"{unknown} that cannot be told"] if unknown else []
     return ", ".join(parts)
 
 
 def _seen(finding: Finding, paint: Paint, width: int) -> Iterator[str]:
     mark = {Sort.SYMPTOM: "SEEN", Sort.FAULT: "FAULT", Sort.NOTE: "note"}[finding.sort]
-    head, *more = _wrapped(finding.title, width - _MARK_WIDTH)
+    head, *more = wrapped(finding.title, width - _MARK_WIDTH)
     indent = " " * _MARK_WIDTH
     yield paint(f"{mark:<{_MARK_WIDTH}}", _COLOURS[mark]) + paint(head, "bold")
     yield from (indent + paint(line, "bold") for line in more)
@@ -101,10 +98,6 @@ def _measurement(measurement: Measurement, width: int) -> Iterator[str]:
 
 def _hanging(head: str, text: str, width: int, indent: int) -> Iterator[str]:
     """The text after its head, the lines that follow below its beginning. A head may hold invisible colours."""
-    first, *more = _wrapped(text, width - indent)
+    first, *more = wrapped(text, width - indent)
     yield head + first
     yield from (" " * indent + line for line in more)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(width, 40), break_long_words=False, break_on_hyphens=False) or [""]

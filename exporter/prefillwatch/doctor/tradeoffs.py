@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from prefillwatch.doctor import thresholds, wording
+from prefillwatch.doctor import thresholds
 from prefillwatch.doctor.figures import Comparison, Figures, Level, size_order
 from prefillwatch.doctor.finding import Finding, Number, Seen, Sort
 from prefillwatch.doctor.histogram import Estimate, Histogram
+from prefillwatch.report import duration, share
 
 FIRST_TOKENS_TITLE: Final = "First tokens come sooner while streaming gets less even"
 THROUGHPUT_TITLE: Final = "Throughput rises while the tail gets worse"
@@ -146,7 +147,7 @@ def single_user(figures: Figures) -> Finding:
     busy, shared = _time_shared(figures)
     numbers: dict[str, Number] = {"most_streams": most, "busy_seconds": busy, "shared_seconds": shared}
     if shared:
-        words = f"{wording.share(shared / busy)} of the decoding time was shared by two streams or more."
+        words = f"{share(shared / busy)} of the decoding time was shared by two streams or more."
         return Finding("single_user", SINGLE_TITLE, Seen.NO, words, numbers)
     if most is not None and most > 1:
         return Finding("single_user", SINGLE_TITLE, Seen.NO, f"Up to {most} streams at once.", numbers)
@@ -213,7 +214,7 @@ def _is_worse(then: Estimate, now: Estimate) -> bool:
 
 
 def _from_to(pair: tuple[Estimate, Estimate]) -> str:
-    return f"{wording.duration(pair[0].value)} before to {wording.duration(pair[1].value)} now"
+    return f"{duration(pair[0].value, 2)} before to {duration(pair[1].value, 2)} now"
 
 
 def _change_numbers(name: str, pair: tuple[Estimate, Estimate]) -> dict[str, Number]:

@@ -8,11 +8,12 @@ from typing import Final
 
 from prefillwatch.contract import limits
 from prefillwatch.contract.runbooks import Runbook
-from prefillwatch.doctor import thresholds, wording
+from prefillwatch.doctor import thresholds
 from prefillwatch.doctor.figures import Figures, Trust, size_order
 from prefillwatch.doctor.finding import Finding, Seen, Sort
 from prefillwatch.doctor.histogram import Histogram
 from prefillwatch.doctor.pauses import UNTOLD
+from prefillwatch.report import counted, listed, share
 
 #: Steps that hold a long prompt, or a large part of one.
 LARGE_STEPS: Final = ("2k-8k", "8k+")
@@ -88,7 +89,7 @@ def _of_the_engine(figures: Figures) -> Iterator[Finding]:
         )
     large = [size for size in figures.steps_beside if size in LARGE_STEPS]
     if large and figures.stalled("prefill").count and any(advice.chunked is False for advice in figures.advice):
-        sizes = wording.listed(sorted(large, key=size_order))
+        sizes = listed(sorted(large, key=size_order))
         yield _note(
             "whole_prompts",
             "Long prompts are taken in whole, in one engine step each",
@@ -109,8 +110,8 @@ def _of_upstream(figures: Figures, trust: Trust) -> Iterator[Finding]:
         yield _note(
             "health_late",
             "The server does not always answer its health check",
-            f"{wording.many(sum(trust.health_failures.values()), 'check')} failed "
-            f"({wording.listed(trust.health_failures)}). It counts as up all the same while answers arrive.",
+            f"{counted(sum(trust.health_failures.values()), 'check')} failed "
+            f"({listed(trust.health_failures)}). It counts as up all the same while answers arrive.",
             failed=sum(trust.health_failures.values()),
         )
     if trust.upstream_restarts:
@@ -118,7 +119,7 @@ def _of_upstream(figures: Figures, trust: Trust) -> Iterator[Finding]:
             "upstream_restarted", "The engine was restarted", f"{trust.upstream_restarts:g} time(s) while watching."
         )
     if trust.scrape_success is False:
-        reasons = wording.listed(trust.scrape_failures) or "reason not told"
+        reasons = listed(trust.scrape_failures) or "reason not told"
         yield _fault(
             "scrape_failing",
             "The engine's own metrics cannot be read",
@@ -141,7 +142,7 @@ def _of_the_relays(trust: Trust) -> Iterator[Finding]:
         yield _fault(
             "relay_away",
             "A relay of prefillwatch does not serve",
-            f"Relay {wording.listed(trust.relays_away)} takes no new connections.",
+            f"Relay {listed(trust.relays_away)} takes no new connections.",
             "/readyz and the log say why",
             "RelayUnstable",
         )
@@ -149,7 +150,7 @@ def _of_the_relays(trust: Trust) -> Iterator[Finding]:
         yield _fault(
             "relay_ended",
             "Relays of prefillwatch ended and were started again",
-            f"{trust.relay_restarts:g} time(s); {wording.many(trust.lost_streams, 'request')} in flight were cut off.",
+            f"{trust.relay_restarts:g} time(s); {counted(trust.lost_streams, 'request')} in flight were cut off.",
             "the log names the signal or exit code",
             "RelayUnstable",
             restarts=trust.relay_restarts,
@@ -162,7 +163,7 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
         yield _fault(
             "records_lost",
             "The observer stood still for longer than relays can wait for it",
-            f"Of {wording.many(trust.repaired_streams, 'request')} the beginning or the end was not seen; they were "
+            f"Of {counted(trust.repaired_streams, 'request')} the beginning or the end was not seen; they were "
             f"closed or taken in by what is in flight.",
             "find out what stops it; else give it a core of its own",
             "MeasurementUnreliable",
@@ -183,7 +184,7 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
         yield _fault(
             "loop_lag",
             "prefillwatch itself gets too little CPU",
-            f"{wording.share(late)} of its relay's wake-ups came more than {limits.LOOP_LAG * 1000:g} ms late.",
+            f"{share(late)} of its relay's wake-ups came more than {limits.LOOP_LAG * 1000:g} ms late.",
             "give it a core of its own; --relays 2 where one is busy all the time",
             "MeasurementUnreliable",
             lagging_share=late,
@@ -192,8 +193,8 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
         yield _note(
             "not_understood",
             "Some of the traffic was not understood",
-            f"It was passed on, but not counted: {wording.many(sum(trust.unparsed.values()), 'event')} "
-            f"({wording.listed(trust.unparsed)}).",
+            f"It was passed on, but not counted: {counted(sum(trust.unparsed.values()), 'event')} "
+            f"({listed(trust.unparsed)}).",
             events=sum(trust.unparsed.values()),
         )
     # Content that is no prompt is most often somebody's mistake, and the server refuses it.
@@ -202,8 +203,8 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
         yield _note(
             "bodies_unread",
             "Some prompts are known by the size of their requests alone",
-            f"No more was taken of {wording.many(bodies, 'request body', 'request bodies')} "
-            f"({wording.listed(unread)}), so until usage tells, their prompts are estimates.",
+            f"No more was taken of {counted(bodies, 'request body', 'request bodies')} "
+            f"({listed(unread)}), so until usage tells, their prompts are estimates.",
             "if there are more than there is room or time for (memory, time), see who sends so much",
             bodies=bodies,
         )
@@ -229,7 +230,7 @@ def _of_its_limits(trust: Trust) -> Iterator[Finding]:
     for symptom, reasons, title, remedy in _LIMITS:
         found = {reason: trust.refused[reason] for reason in reasons if reason in trust.refused}
         if found:
-            words = f"{wording.many(sum(found.values()), 'request')} got an error of ours ({wording.listed(found)})."
+            words = f"{counted(sum(found.values()), 'request')} got an error of ours ({listed(found)})."
             yield _note(symptom, title, words, remedy, requests=sum(found.values()))
 
 

@@ -11,6 +11,7 @@ from prefillwatch.doctor import thresholds, wording
 from prefillwatch.doctor.figures import ANY_SIZE, Figures
 from prefillwatch.doctor.finding import Finding, Number, Seen
 from prefillwatch.doctor.histogram import Histogram, together
+from prefillwatch.report import counted, duration, listed
 
 QUEUE_TITLE: Final = "More requests arrive than the engine takes in"
 LATE_TITLE: Final = "First tokens come late for the size of the prompt"
@@ -40,7 +41,7 @@ def queue_saturation(figures: Figures) -> Finding:
         return Finding("queue_saturation", QUEUE_TITLE, Seen.UNKNOWN, words, numbers)
     words = f"{statistics.median(waiting):g} waiting in the engine (median), {max(waiting)} at the most"
     if p50 and queue:
-        words += f"; median time in the queue {wording.roughly(p50)}, of {wording.many(queue.count, 'request')}"
+        words += f"; median time in the queue {wording.roughly(p50)}, of {counted(queue.count, 'request')}"
     seen = Seen.YES if _is_saturated(waiting, queue) else Seen.NO
     remedy = (
         "look at what is full: --max-num-seqs higher while the KV cache has room and gaps are short; else more "
@@ -82,16 +83,16 @@ def late_first_tokens(figures: Figures) -> Finding:
     beyond = sum(each.beyond(_promise(size))[0] for size, each in figures.first_tokens.items())
     if not found and beyond:
         words = (
-            f"{beyond:,} of {wording.many(count, 'first token')} took longer than their histogram shows, which ends "
+            f"{beyond:,} of {counted(count, 'first token')} took longer than their histogram shows, which ends "
             f"before what was promised."
         )
         return Finding(symptom, LATE_TITLE, Seen.UNKNOWN, words, numbers)
     if not found:
         few = count < thresholds.FEWEST_REQUESTS
-        words = f"None of {wording.many(count, 'first token')} was late" + (" (few to judge by)." if few else ".")
+        words = f"None of {counted(count, 'first token')} was late" + (" (few to judge by)." if few else ".")
         return Finding(symptom, LATE_TITLE, Seen.UNKNOWN if few else Seen.NO, words, numbers)
     sizes = [size for size, _, _ in found]
-    words = f"{wording.listed(_late_words(figures, *each) for each in found)}. {_parts(figures, sizes)}"
+    words = f"{listed(_late_words(figures, *each) for each in found)}. {_parts(figures, sizes)}"
     if ANY_SIZE in late and not _all_short(figures.prompts):
         unknown = "whether these prompts were long enough to deserve it"
         return Finding(symptom, LATE_TITLE, Seen.UNKNOWN, words, numbers, unknown=unknown)
@@ -125,7 +126,7 @@ def _promise(size: str) -> float:
 def _late_words(figures: Figures, size: str, number: int, promise: float) -> str:
     what = f"prompts of {size} tokens" if size else "requests"
     count = figures.first_tokens[size].count
-    return f"{number} of {count} {what} waited longer than {wording.duration(promise)}"
+    return f"{number} of {count} {what} waited longer than {duration(promise)}"
 
 
 def _parts(figures: Figures, sizes: list[str]) -> str:
@@ -133,7 +134,7 @@ def _parts(figures: Figures, sizes: list[str]) -> str:
     queue, prefill = figures.queue.get(sizes[-1]), figures.prefill.get(sizes[-1])
     if queue is None or prefill is None or queue.mean is None or prefill.mean is None:
         return ""
-    return f"On average {wording.duration(queue.mean)} in the queue and {wording.duration(prefill.mean)} in prefill."
+    return f"On average {duration(queue.mean)} in the queue and {duration(prefill.mean)} in prefill."
 
 
 def _is_queue(figures: Figures, size: str) -> bool:
@@ -170,8 +171,8 @@ def head_of_line(figures: Figures) -> Finding:
         symptom,
         LINE_TITLE,
         seen,
-        f"p90 queue of {wording.many(short.count, 'short prompt')}: {wording.roughly(p90)}; "
-        f"long prompts were worked on for {wording.duration(work)}.",
+        f"p90 queue of {counted(short.count, 'short prompt')}: {wording.roughly(p90)}; "
+        f"long prompts were worked on for {duration(work)}.",
         numbers,
         "--long-prefill-token-threshold N leaves room in each step for the others" if seen is Seen.YES else "",
         "PrefillHeadOfLine",
@@ -189,7 +190,7 @@ def now(figures: Figures) -> Iterator[Finding]:
             "frozen_now",
             "A stream stands still right now",
             Seen.YES,
-            f"Silent for {wording.duration(last.open_gap)}; {last.frozen or 0} of {last.decoding} streams are frozen.",
+            f"Silent for {duration(last.open_gap)}; {last.frozen or 0} of {last.decoding} streams are frozen.",
             {"open_gap_seconds": last.open_gap, "frozen_streams": last.frozen, "decoding_streams": last.decoding},
             "/api/incidents?limit=5 says what for; if it is a prompt, cancelling that request ends it",
             "StreamFreeze",
@@ -200,7 +201,7 @@ def now(figures: Figures) -> Iterator[Finding]:
             "stuck_now",
             "A request gets no first token",
             Seen.YES,
-            f"One has waited for {wording.duration(last.oldest_wait)}.",
+            f"One has waited for {duration(last.oldest_wait)}.",
             {"oldest_first_token_wait_seconds": last.oldest_wait},
             "/api/state says which; see whether the engine knows it",
             "FirstTokenStuck",

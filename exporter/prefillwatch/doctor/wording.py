@@ -1,26 +1,11 @@
-"""Numbers as people read them."""
+"""Estimates from histograms as people read them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from prefillwatch.doctor.histogram import Estimate, Histogram
-
-
-def duration(seconds: float) -> str:
-    """21 ms, 0.98 s, 12 s, 3.5 min."""
-    if not math.isfinite(seconds):
-        return "without end"
-    if seconds == 0:
-        return "0 s"
-    if seconds < 0.0095:
-        return f"{seconds * 1000:.1f} ms"
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+from prefillwatch.report import duration
 
 
 def between(estimate: Estimate) -> str:
@@ -38,7 +23,7 @@ def roughly(estimate: Estimate) -> str:
         return f"above {duration(estimate.low)}"
     if estimate.low == 0:
         return between(estimate)
-    return f"~{duration(estimate.value)} ({between(estimate)})"
+    return f"~{duration(estimate.value, 2)} ({between(estimate)})"
 
 
 def tokens(number: float) -> str:
@@ -51,22 +36,6 @@ def token_estimate(estimate: Estimate) -> str:
     if estimate.low == 0:
         return f"below {tokens(estimate.high)}"
     return f"~{tokens(estimate.value)} ({tokens(estimate.low)} to {tokens(estimate.high)})"
-
-
-def share(part: float) -> str:
-    percent = 100 * part
-    return f"{percent:.0f} %" if percent >= 9.5 or percent == 0 else f"{percent:.1f} %" if percent >= 0.1 else "< 0.1 %"
-
-
-def many(number: float, what: str, plural: str = "") -> str:
-    """1 stall, 3 stalls."""
-    return f"{number:,.0f} {what if round(number) == 1 else plural or what + 's'}"
-
-
-def listed(items: Iterable[str]) -> str:
-    """a, b and c."""
-    *most, last = list(items) or [""]
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def spread(histogram: Histogram) -> dict[str, float | int | None]:

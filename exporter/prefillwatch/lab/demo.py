@@ -18,7 +18,8 @@ from prefillwatch.errors import StartError
 from prefillwatch.lab.child import Child
 from prefillwatch.lab.load import CHAT, DOCUMENT, QUESTION, Kind, LoadSettings, run_load
 from prefillwatch.lab.simulator.settings import SimSettings
-from prefillwatch.lab.status import HEADING, aligned, clock, incident_line, newly_over, read_status, status_line
+from prefillwatch.lab.status import HEADING, clock, incident_line, newly_over, read_status, status_line
+from prefillwatch.report import aligned
 from prefillwatch.settings.addresses import ListenAddress
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from prefillwatch.lab.client import Answer, ask
-from prefillwatch.lab.words import TOKENS_PER_MESSAGE, WORDS, prompt_of
+from prefillwatch.lab.vocabulary import TOKENS_PER_MESSAGE, WORDS, prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine

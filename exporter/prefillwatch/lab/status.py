@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from prefillwatch.report import ABSENT, counted, duration, share
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -55,14 +57,14 @@ def read_status(page: str) -> Status:
 
 HEADING = """\
        p99 gap between tokens, 10 s     streams now
- time      all  prefill    clear   decoding in prefill    KV  p99 first token, by prompt tokens"""
+ time      all  prefill    clear   decoding in prefill      KV  p99 first token, by prompt tokens"""
 
 
 def status_line(status: Status) -> str:
     """A row under `HEADING`, without its time."""
-    gaps = " ".join(f"{_milliseconds(status.gap_p99.get(name)):>8}" for name in POPULATIONS)
-    kv = "–" if status.kv_usage is None else f"{status.kv_usage:.0%}"
-    return f"{gaps} {status.decoding:10} {status.prefilling:10} {kv:>5}  {_first_tokens(status.first_token_p99)}"
+    gaps = " ".join(f"{duration(status.gap_p99.get(name)):>8}" for name in POPULATIONS)
+    kv = share(status.kv_usage)
+    return f"{gaps} {status.decoding:10} {status.prefilling:10} {kv:>7}  {_first_tokens(status.first_token_p99)}"
 
 
 def newly_over(incidents: Iterable[dict[str, Any]], told: set[str]) -> list[dict[str, Any]]:
@@ -74,13 +76,13 @@ def newly_over(incidents: Iterable[dict[str, Any]], told: set[str]) -> list[dict
 
 def incident_line(incident: dict[str, Any]) -> str:
     """An incident of `/api/incidents` that is over: how many suffered, for how long, and of what."""
-    victims, worst, cause = incident["victims"], _seconds(incident["worst_gap_seconds"]), incident["cause"]
+    victims, worst, cause = incident["victims"], duration(incident["worst_gap_seconds"]), incident["cause"]
     if incident["kind"] == "freeze":
         # Over a long freeze streams come and go, so that there can be more victims than streams at any moment.
-        of = _counted(max(victims, incident["decoding"]), "stream")
+        of = counted(max(victims, incident["decoding"]), "stream")
         words = f"{victims} of {of} froze for up to {worst}; cause: {cause}"
     else:
-        words = f"{_counted(victims, 'request')} waited up to {worst} for a first token; cause: {cause}"
+        words = f"{counted(victims, 'request')} waited up to {worst} for a first token; cause: {cause}"
     prompts, tokens = incident["culprit_count"], incident["culprit_tokens"]
     if not prompts:
         return words.replace("_", " ")
@@ -89,13 +91,9 @@ def incident_line(incident: dict[str, Any]) -> str:
     )
 
 
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
 def _first_tokens(by_bucket: dict[str, float]) -> str:
     ordered = sorted(by_bucket.items(), key=lambda item: _lower_edge(item[0]))
-    return "  ".join(f"{bucket} {_seconds(value)}" for bucket, value in ordered) or "–"
+    return "  ".join(f"{bucket} {duration(value)}" for bucket, value in ordered) or ABSENT
 
 
 def _lower_edge(bucket: str) -> int:
@@ -105,21 +103,6 @@ def _lower_edge(bucket: str) -> int:
     return int(digits) * (1024 if text.endswith("k") else 1) if digits.isdigit() else 0
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{seconds * 1000:.0f} ms"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
-
-
 def clock(seconds: float) -> str:
     """Minutes and seconds since the start: 75 gives `1:15`."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
-
-
-def aligned(rows: Iterable[tuple[str, str]]) -> list[str]:
-    """Rows of a name and a value, the values below each other."""
-    rows = list(rows)
-    width = max(len(name) for name, _ in rows)
-    return [f"  {name:<{width}}  {value}" for name, value in rows]

@@ -12,6 +12,7 @@ from prefillwatch.export.registry import Snapshot
 from prefillwatch.export.spec import Spec
 from prefillwatch.recorder.file import Header
 from prefillwatch.recorder.totals import POPULATIONS, GapTotals
+from prefillwatch.report import counted, duration, text_table
 
 #: Incidents listed; the newest.
 _MOST: Final = 20
@@ -40,9 +41,9 @@ def _recording(played: Played) -> Iterator[str]:
     kind = "flight" if header.flight else "recording"
     texts = ", with texts" if header.texts else ""
     begun = _moment(header.started_at - (played.seconds if header.flight else 0.0))
-    yield f"{kind:<10}  {played.name}: {played.seconds:.0f} s from {begun}, {_size(played.size)}{texts}"
+    yield f"{kind:<10}  {played.name}: {duration(played.seconds)} from {begun}, {_size(played.size)}{texts}"
     speed = f", {played.seconds / played.took:.0f} times as fast" if played.took < played.seconds / 2 else ""
-    yield f"{'played':<10}  in {played.took:.1f} s{speed}"
+    yield f"{'played':<10}  in {duration(played.took)}{speed}"
     if played.stopped:
         yield f"{'stopped':<10}  here; the rest was not played"
     if played.cut_at is not None:
@@ -60,22 +61,29 @@ def _requests(snapshot: Snapshot) -> Iterator[str]:
     yield f"{'tokens':<10}  {generated:,.0f} generated, {prompts:,.0f} of prompts"
 
 
-def _gaps(gaps: GapTotals) -> Iterator[str]:
-    yield f"{'gaps':<10}  {'':9}{'p50':>9}{'p99':>10}{'max':>10}{'gaps':>11}"
-    for population in POPULATIONS:
-        if gaps.count(population):
-            figures = (gaps.quantile(population, 0.5), gaps.quantile(population, 0.99), gaps.longest(population))
-            p50, p99, longest = map(_milliseconds, figures)
-            yield f"{'':<10}  {population:<9}{p50:>9}{p99:>10}{longest:>10}{gaps.count(population):>11,}"
+def _gaps(gaps: GapTotals) -> list[str]:
+    rows = [
+        (
+            population,
+            duration(gaps.quantile(population, 0.5)),
+            duration(gaps.quantile(population, 0.99)),
+            duration(gaps.longest(population)),
+            f"{gaps.count(population):,}",
+        )
+        for population in POPULATIONS
+        if gaps.count(population)
+    ]
+    head, *others = text_table(("", "p50", "p99", "max", "gaps"), rows)
+    return [f"{'gaps':<10}  {head}", *(f"{'':<10}  {line}" for line in others)]
 
 
 def _incidents(incidents: list[dict[str, Any]]) -> Iterator[str]:
     yield f"{'incidents':<10}  {len(incidents) or 'none'}" + (f", the last {_MOST}:" if len(incidents) > _MOST else "")
     for incident in reversed(incidents[:_MOST]):
         when = datetime.fromtimestamp(incident["started_at"], timezone.utc).strftime("%H:%M:%S")
-        lasted = f"{incident['duration_seconds']:.2f} s" + (" so far" if incident["ongoing"] else "")
-        stood = "streams" if incident["kind"] == "freeze" else "requests"
-        yield f"  {when}  {incident['kind']} by {incident['cause']}: {lasted}, {incident['victims']} {stood}"
+        lasted = duration(incident["duration_seconds"]) + (" so far" if incident["ongoing"] else "")
+        victims = counted(incident["victims"], "stream" if incident["kind"] == "freeze" else "request")
+        yield f"  {when}  {incident['kind']} by {incident['cause']}: {lasted}, {victims}"
         yield from _culprits(incident)
 
 
@@ -95,10 +103,6 @@ def _values(snapshot: Snapshot, spec: Spec) -> dict[tuple[str, ...], float]:
 
 def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{seconds * 1000:,.1f} ms" if seconds < 0.1 else f"{seconds * 1000:,.0f} ms"
 
 
 def _size(size: int) -> str:

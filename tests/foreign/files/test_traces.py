@@ -14,7 +14,7 @@ from tests.foreign.files.located import file
 from prefillwatch.lab.trace.analyse import analyse, read_file
 from prefillwatch.lab.trace.findings import Findings
 from prefillwatch.lab.trace.reading import TraceReader
-from prefillwatch.lab.trace.text import report
+from prefillwatch.lab.trace.terminal import report
 
 Event = dict[str, Any]
 

@@ -22,7 +22,7 @@ from prefillwatch.lab.arrivals import (
 from prefillwatch.lab.arrivals.files import LONGEST_LINE
 from prefillwatch.lab.client import Answer
 from prefillwatch.lab.simulator import SimServer, SimSettings
-from prefillwatch.lab.words import tokenize, tokenize_chat
+from prefillwatch.lab.vocabulary import tokenize, tokenize_chat
 
 Read = Callable[[str], Schedule]
 

@@ -12,7 +12,7 @@ import pytest
 
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.arrivals import Arrival, Reading, Schedule, check_rate, prompt_text, read_arrivals
-from prefillwatch.lab.words import tokenize
+from prefillwatch.lab.vocabulary import tokenize
 
 
 def row(time: float, tokens: int = 100, ids: Sequence[int] = (), **more: object) -> dict[str, Any]:

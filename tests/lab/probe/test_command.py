@@ -115,7 +115,7 @@ def test_recorded_arrivals_take_the_place_of_prompts_at_once(tmp_path: Path) -> 
     result = against(OpenAIServer(), *QUICK, *arrivals, "--json", str(tmp_path / "p.json"))
     assert result.exit_code == 0, result.output
     said = " ".join(result.output.split())
-    assert "2 recorded arrivals in 40.0 ms, prompts of 60 to 100 tokens" in said
+    assert "2 recorded arrivals in 40 ms, prompts of 60 to 100 tokens" in said
     assert "; 1 more left out, too long for the model" in said
     assert len(json.loads((tmp_path / "p.json").read_text())["prompts"]) == 2
 

@@ -33,7 +33,7 @@ def test_what_any_prompt_costs_is_told_apart() -> None:
     assert cost is not None
     assert (cost.token_seconds, cost.base_seconds) == (pytest.approx(100e-6, rel=0.01), pytest.approx(0.03, rel=0.02))
     assert on_cost(response) == (
-        "The work of a prompt: 100 ms per 1,000 uncached tokens, and 30.0 ms for any prompt "
+        "The work of a prompt: 100 ms per 1,000 uncached tokens, and 30 ms for any prompt "
         "(fitted to 5 sizes, R² 1.000)."
     )
 
@@ -46,7 +46,7 @@ def test_attention_makes_long_prompts_dearer() -> None:
     assert cost.context_seconds == pytest.approx(20e-9, rel=0.01)
     assert cost.work_seconds(8000) == pytest.approx(1.44, rel=0.01)
     assert cost.tokens_for(1.44) == pytest.approx(8000, rel=0.01)
-    assert "20.0 ms more for every 1,000 tokens of context before them" in on_cost(response)
+    assert "20 ms more for every 1,000 tokens of context before them" in on_cost(response)
 
 
 def test_one_size_gives_a_cost_without_a_line() -> None:

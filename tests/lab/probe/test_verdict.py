@@ -30,7 +30,7 @@ def beats(*gaps_ms: float, step_ms: float = 20) -> RunFigures:
 def test_a_long_gap_is_a_freeze() -> None:
     verdict = judged(beats(820))
     assert verdict.effect is Effect.FREEZES
-    assert "a prompt of 6,000 tokens is 800 ms of work, 40 times the 20.0 ms" in verdict.sentence
+    assert "a prompt of 6,000 tokens is 800 ms of work, 40 times the 20 ms" in verdict.sentence
     assert "Such prompts stall the victims: the longest gap grew by 800 ms." in verdict.sentence
 
 
@@ -43,7 +43,7 @@ def test_where_prompts_differ_it_is_the_mean_that_is_judged() -> None:
 def test_the_same_work_in_slow_beats_is_sliced() -> None:
     verdict = judged(beats(*[60] * 20))
     assert verdict.effect is Effect.SLICED
-    assert "no gap grew by more than 40.0 ms, which is no stall" in verdict.sentence
+    assert "no gap grew by more than 40 ms, which is no stall" in verdict.sentence
 
 
 def test_a_beat_or_two_is_hardly_an_effect() -> None:
@@ -55,7 +55,7 @@ def test_a_beat_or_two_is_hardly_an_effect() -> None:
 def test_less_than_a_step_is_none() -> None:
     verdict = judged(beats(22, 22))
     assert verdict.effect is Effect.NONE
-    assert "0.2 times the 20.0 ms that a step takes without it" in verdict.sentence
+    assert "0.2 times the 20 ms that a step takes without it" in verdict.sentence
 
 
 def test_streams_that_stall_without_prompts_as_well_allow_no_verdict() -> None:

@@ -59,7 +59,7 @@ def test_from_plan_to_report_and_a_rerun_that_only_reports() -> None:
     again = invoke(*BRIEF, "--vary", "max-num-batched-tokens=512", "--slo-itl-p99", "1s", *SIMULATOR)
     assert again.exit_code == 0
     assert "All are measured; nothing is started." in again.stderr
-    assert "- Promised are gaps with a p99 of at most 1.00 s in the injection window: --max-num" in again.stdout
+    assert "- Promised are gaps with a p99 of at most 1 s in the injection window: --max-num" in again.stdout
 
 
 def test_the_plan_alone_starts_nothing_and_hides_the_key() -> None:

@@ -9,7 +9,7 @@ import msgspec
 from tests.lab.sweep.rows import row, spread
 
 from prefillwatch.lab.sweep.lag import LagWatch
-from prefillwatch.lab.sweep.words import on_trouble
+from prefillwatch.lab.sweep.sentences import on_trouble
 
 
 def test_a_loop_that_is_held_up_is_late() -> None:
@@ -29,6 +29,6 @@ def test_a_loop_that_is_held_up_is_late() -> None:
 def test_it_is_said_when_it_is_a_large_part_of_the_gaps() -> None:
     measured = row("a", 0.1, 1.0)
     (said,) = on_trouble([msgspec.structs.replace(measured, client_lag=spread(0.05))])
-    assert said.startswith("A: this program itself was late by 50.0 ms in the p99")
+    assert said.startswith("A: this program itself was late by 50 ms in the p99")
     assert on_trouble([msgspec.structs.replace(measured, client_lag=spread(0.001))]) == []
     assert on_trouble([measured]) == []

@@ -16,8 +16,8 @@ from prefillwatch.lab.sweep.grid import Setting
 from prefillwatch.lab.sweep.measure import Measurement, bound, measure
 from prefillwatch.lab.sweep.mix import MixSettings
 from prefillwatch.lab.sweep.plan import plan_lines
+from prefillwatch.lab.sweep.sentences import on_front
 from prefillwatch.lab.sweep.sweep import SweepSettings
-from prefillwatch.lab.sweep.words import on_front
 from prefillwatch.lab.target import reach
 
 PROBE = ProbeSettings(inject=12)

@@ -12,9 +12,9 @@ from prefillwatch.lab.probe.settings import ProbeSettings
 from prefillwatch.lab.sweep.choice import Slo
 from prefillwatch.lab.sweep.figures import Outcome, ProbeFigures
 from prefillwatch.lab.sweep.probing import probe_figures
+from prefillwatch.lab.sweep.sentences import sentences
 from prefillwatch.lab.sweep.store import Results
-from prefillwatch.lab.sweep.text import report
-from prefillwatch.lab.sweep.words import sentences
+from prefillwatch.lab.sweep.terminal import report
 
 ON, OFF = "--enable-chunked-prefill", "--no-enable-chunked-prefill"
 

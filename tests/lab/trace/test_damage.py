@@ -10,7 +10,7 @@ from tests.lab.trace.gpu_trace import GpuTrace, MadeStep, text_of
 from prefillwatch.lab.trace.analyse import analyse
 from prefillwatch.lab.trace.errors import TraceError
 from prefillwatch.lab.trace.reading import TraceReader
-from prefillwatch.lab.trace.text import report
+from prefillwatch.lab.trace.terminal import report
 
 WHOLE = text_of(GpuTrace([MadeStep(2.0), MadeStep(2.0), MadeStep(4.0, 9), MadeStep(2.0)]).events())
 BITS = (b"{", b"}", b"[", b"]", b'"', b"\\", b",", b"\x00", b"\xff", b"NaN", b"1e999", b"-", b"null", b'"traceEvents"')

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from prefillwatch.lab.arrivals.schedule import Arrival, Schedule
 from prefillwatch.lab.client import Answer, ask
-from prefillwatch.lab.words import SINGLE_MESSAGE_OVERHEAD, WORDS, prompt_of
+from prefillwatch.lab.vocabulary import SINGLE_MESSAGE_OVERHEAD, WORDS, prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -11,7 +11,7 @@ from prefillwatch.lab.probe.sentences import Side
 from prefillwatch.lab.probe.timeline import Run
 from prefillwatch.lab.probe.verdict import Effect
 from prefillwatch.lab.report.page import Page
-from prefillwatch.lab.report.table import duration
+from prefillwatch.report import duration
 
 #: Prompts in the table of first tokens.
 _MOST_ROWS: Final = 40

@@ -14,7 +14,7 @@ from typing import Final
 
 from prefillwatch.lab.probe.figures import RunFigures, Spread
 from prefillwatch.lab.probe.response import Response
-from prefillwatch.lab.report.table import duration, share
+from prefillwatch.report import counted, duration, share
 
 #: Two p99 that differ by less than this factor say the same.
 _ALIKE: Final = 1.5
@@ -109,12 +109,12 @@ def on_trouble(runs: Sequence[RunFigures]) -> list[str]:
         found.append(f"{share(cached, total)} of the long prompts' tokens came from the prefix cache and cost little.")
     if restarts := sum(run.restarts for run in runs):
         found.append(
-            f"{_counted(restarts, 'answer')} of victims ended inside an injection window; until the next began they "
+            f"{counted(restarts, 'answer')} of victims ended inside an injection window; until the next began they "
             "could not show a stall, so stalls are undercounted."
         )
     if silent := sum(run.silent for run in runs):
         found.append(
-            f"{_counted(silent, 'victim')} had used up all tokens before the long prompts were taken in; allow more by "
+            f"{counted(silent, 'victim')} had used up all tokens before the long prompts were taken in; allow more by "
             "--victim-tokens."
         )
     worst = max((p.prompt_tokens - p.asked_tokens for run in runs for p in run.prompts), key=abs, default=0)
@@ -122,16 +122,12 @@ def on_trouble(runs: Sequence[RunFigures]) -> list[str]:
         found.append(f"Prompts were up to {abs(worst):,} tokens {'longer' if worst > 0 else 'shorter'} than asked for.")
     if lost := sum(run.failed_victims for run in runs):
         found.append(
-            f"{_counted(lost, 'victim')} lost an answer to an error, so there are fewer gaps than there should be."
+            f"{counted(lost, 'victim')} lost an answer to an error, so there are fewer gaps than there should be."
         )
     failed = [prompt.error for run in runs for prompt in run.prompts if prompt.error and prompt.ttft_seconds is None]
     if failed:
-        found.append(f"{_counted(len(failed), 'long prompt')} failed, the first with: {failed[0]}.")
+        found.append(f"{counted(len(failed), 'long prompt')} failed, the first with: {failed[0]}.")
     return found
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from prefillwatch.analysis.settings import StallRule
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.arrivals import Schedule
 from prefillwatch.lab.prompts import LARGEST_TEMPLATE, learning_tokens
+from prefillwatch.report import duration
 
 #: Room for a victim's prompt, a sentence or two and the chat template, in tokens.
 VICTIM_PROMPT_TOKENS: Final = 256
@@ -84,7 +85,7 @@ class Plan:
         return (
             f"at most {self.tokens:,} tokens ({self.long_prompt_tokens:,} of long prompts and their answers, "
             f"{self.victim_tokens:,} of victims, {self.learning_tokens:,} to get to know the server), "
-            f"between {_duration(self.shortest_seconds)} and {_duration(self.longest_seconds)}"
+            f"between {duration(self.shortest_seconds)} and {duration(self.longest_seconds)}"
         )
 
 
@@ -106,7 +107,7 @@ def plan(settings: ProbeSettings) -> Plan:
         )
     if planned.shortest_seconds > settings.max_seconds:
         raise ConfigError(
-            f"the probe takes at least {_duration(shortest)}, more than --max-time {_duration(settings.max_seconds)} "
+            f"the probe takes at least {duration(shortest)}, more than --max-time {duration(settings.max_seconds)} "
             "allows; allow more, or take fewer sizes or repeats, or a shorter warm-up or recovery"
         )
     return planned
@@ -135,10 +136,6 @@ def _long_prompt_tokens(settings: ProbeSettings) -> int:
         return settings.repeats * settings.arrivals.most_tokens(LARGEST_TEMPLATE)
     each = sum(tokens + settings.answer_tokens for tokens in settings.prompt_tokens)
     return settings.repeats * settings.inject * each
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _check(settings: ProbeSettings) -> None:

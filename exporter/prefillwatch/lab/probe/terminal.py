@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -10,7 +9,7 @@ from prefillwatch.lab.probe import sentences
 from prefillwatch.lab.probe.figures import Spread
 from prefillwatch.lab.probe.result import Dose, ProbeResult
 from prefillwatch.lab.probe.settings import ProbeSettings
-from prefillwatch.lab.report.table import duration, text_table
+from prefillwatch.report import duration, text_table, wrapped
 
 _WIDTH: Final = 118
 
@@ -39,7 +38,7 @@ def report(result: ProbeResult, before: sentences.Side | None = None) -> list[st
         return [*lines, "Nothing was measured: no long prompt was sent."]
     lines += [*_gaps(doses[-1], len(doses) > 1), ""]
     if len(doses) > 1:
-        lines += [*text_table(DOSE_HEAD, dose_rows(doses), indent=""), ""]
+        lines += [*text_table(DOSE_HEAD, dose_rows(doses)), ""]
     lines += _wrapped(words(result))
     if before is not None:
         lines += ["", *_wrapped([comparison(result, before)])]
@@ -136,8 +135,8 @@ def comparison(result: ProbeResult, before: sentences.Side) -> str:
 
 def _gaps(dose: Dose, several: bool) -> list[str]:
     head = [f"{GAP_HEAD[0]}, {dose.prompt_tokens:,}-token prompt" if several else GAP_HEAD[0], *GAP_HEAD[1:]]
-    return text_table(head, gap_rows(dose), indent="")
+    return text_table(head, gap_rows(dose))
 
 
 def _wrapped(paragraphs: Iterable[str]) -> list[str]:
-    return [line for text in paragraphs for line in textwrap.wrap(text, _WIDTH, subsequent_indent="  ")]
+    return [line for text in paragraphs for line in wrapped(text, _WIDTH, rest="  ")]

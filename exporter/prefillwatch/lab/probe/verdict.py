@@ -17,7 +17,7 @@ from prefillwatch.analysis.cost import HARDLY
 from prefillwatch.analysis.settings import StallRule
 from prefillwatch.lab.probe.figures import RunFigures
 from prefillwatch.lab.probe.response import Response
-from prefillwatch.lab.report.table import duration
+from prefillwatch.report import duration
 
 #: Quiet gaps below which nothing is known of the usual gap.
 _FEWEST_QUIET: Final = 20

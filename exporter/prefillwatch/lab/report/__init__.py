@@ -1,1 +1,1 @@
-"""Reports of the experiments: pages that need nothing but themselves, and tables for a terminal."""
+"""Reports of the experiments as pages that need nothing but themselves. Their words come from `prefillwatch.report`."""

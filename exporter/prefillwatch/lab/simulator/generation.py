@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prefillwatch.lab.simulator.engine import SimRequest
 from prefillwatch.lab.simulator.kv import hash_blocks
 from prefillwatch.lab.simulator.shapes.base import Finished, Shape, Usage
-from prefillwatch.lab.words import WORDS
+from prefillwatch.lab.vocabulary import WORDS
 
 if TYPE_CHECKING:
     from prefillwatch.lab.simulator.http import Exchange

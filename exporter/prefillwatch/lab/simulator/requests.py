@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from prefillwatch.lab.words import content_tokens, token_id, tokenize, tokenize_chat
+from prefillwatch.lab.vocabulary import content_tokens, token_id, tokenize, tokenize_chat
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,10 +7,10 @@ from datetime import datetime, timezone
 from prefillwatch.lab.report.page import Page
 from prefillwatch.lab.sweep.choice import Slo, choose
 from prefillwatch.lab.sweep.pictures import both_populations, trade_off
+from prefillwatch.lab.sweep.sentences import on_choice, sentences
 from prefillwatch.lab.sweep.store import Results
 from prefillwatch.lab.sweep.tables import Table, tables
-from prefillwatch.lab.sweep.text import heading, victims
-from prefillwatch.lab.sweep.words import on_choice, sentences
+from prefillwatch.lab.sweep.terminal import heading, victims
 
 
 def page(results: Results, slo: Slo) -> str:

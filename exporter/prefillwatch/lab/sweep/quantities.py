@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from prefillwatch.lab.report.table import duration, share
 from prefillwatch.lab.sweep.figures import Spread, Stalls
 from prefillwatch.lab.sweep.grid import AS_GIVEN
-
-UNKNOWN = "–"
+from prefillwatch.report import ABSENT, duration, share
 
 
 def p99(spread: Spread | None) -> str:
@@ -16,7 +14,7 @@ def p99(spread: Spread | None) -> str:
 def bounds(spread: Spread | None) -> str:
     """The interval that holds the true p99; open above where the samples do not bound it."""
     if spread is None:
-        return UNKNOWN
+        return ABSENT
     low = duration(spread.p99_low_seconds)
     if spread.p99_high_seconds is None:
         return f"{low} or more"
@@ -35,12 +33,12 @@ def samples(spread: Spread | None) -> str:
 
 
 def stalled(stalls: Stalls | None) -> str:
-    return share(stalls.stall_seconds, stalls.decode_seconds) if stalls and stalls.decode_seconds else UNKNOWN
+    return share(stalls.stall_seconds, stalls.decode_seconds) if stalls and stalls.decode_seconds else ABSENT
 
 
 def rate(per_second: float | None) -> str:
     if per_second is None:
-        return UNKNOWN
+        return ABSENT
     return (
         f"{per_second:,.0f}"
         if per_second >= 99.5

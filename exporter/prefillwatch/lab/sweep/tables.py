@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from prefillwatch.analysis.requests import PromptBuckets
-from prefillwatch.lab.report.table import duration
 from prefillwatch.lab.sweep.figures import MixFigures, Outcome, ProbeFigures, Spread
 from prefillwatch.lab.sweep.pareto import TOLERANCE, goals, pareto_front
-from prefillwatch.lab.sweep.quantities import UNKNOWN, bounds, p99, pair, rate, samples, stalled
+from prefillwatch.lab.sweep.quantities import bounds, p99, pair, rate, samples, stalled
+from prefillwatch.report import ABSENT, duration
 
 _LABEL_WIDTH: Final = 30
 _PERCENT: Final = f"{TOLERANCE * 100:.0f} %"
@@ -59,7 +59,7 @@ def _trade_off(named: Named) -> Table:
     probed = any(outcome.probes for _, outcome in named)
     for label, outcome in named:
         found, mix = goals(outcome), outcome.mix
-        times = (duration(found.gap), duration(found.first_token), rate(found.rate)) if found else (UNKNOWN,) * 3
+        times = (duration(found.gap), duration(found.first_token), rate(found.rate)) if found else (ABSENT,) * 3
         shares = [stalled(outcome.heaviest.stalls if outcome.heaviest else None)] if probed else []
         rows.append((label, *times, *shares, stalled(mix.stalls if mix else None)))
     return Table(
@@ -146,5 +146,5 @@ def _samples(mix: MixFigures, size: str) -> int:
 
 def _median_and_worst(spread: Spread | None) -> str:
     if spread is None:
-        return UNKNOWN
+        return ABSENT
     return pair(duration(spread.p50_seconds), duration(spread.max_seconds), " / ")

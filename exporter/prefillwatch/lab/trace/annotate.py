@@ -16,7 +16,7 @@ import msgspec
 from prefillwatch.lab.trace.errors import TraceError
 from prefillwatch.lab.trace.findings import Findings, TickFigures
 from prefillwatch.lab.trace.reading import pieces_of
-from prefillwatch.lab.trace.text import duration
+from prefillwatch.report import duration
 
 #: A process id that no trace has: beyond what Linux gives out.
 PROCESS: Final = 4_200_001

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from prefillwatch.lab.charts.drawing import CALM, GRID, INK, MUTED, SHADE, STALL, SURFACE, axes, to_png, to_svg
 from prefillwatch.lab.trace.errors import TraceError
 from prefillwatch.lab.trace.findings import Findings, Part, TickFigures
-from prefillwatch.lab.trace.text import duration, prompts_of, shown_steps
+from prefillwatch.lab.trace.terminal import prompts_of, shown_steps
+from prefillwatch.report import duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

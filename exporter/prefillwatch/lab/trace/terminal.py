@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -11,14 +10,14 @@ from prefillwatch.lab.trace.findings import (
     ClientSide,
     Findings,
     GapFigures,
-    Part,
     PhaseFigures,
     PrefillFigures,
     Share,
     TickFigures,
 )
+from prefillwatch.report import ABSENT, columns, counted, duration, share, text_table, wrapped
 
-_WIDTH: Final = 100
+_WIDTH: Final = 110
 _FAMILIES_SHOWN: Final = 14
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _CUT_BY: Final = {
@@ -38,16 +37,16 @@ def report(findings: Findings) -> str:
         *([_gaps(findings, findings.decode_gaps)] if findings.decode_gaps else []),
         *([_tuning(findings)] if findings.tuning else []),
         _families(findings),
-        *([[_wrapped(f"Note: {note}") for note in findings.notes]] if findings.notes else []),
+        [line for note in findings.notes for line in wrapped(f"Note: {note}", _WIDTH, rest="  ")],
     ]
-    return "\n\n".join("\n".join(section) for section in sections)
+    return "\n\n".join("\n".join(section) for section in sections if section)
 
 
 def client_side(seen: ClientSide) -> str:
     """What clients saw while the trace was made."""
     gaps = (("before", seen.gap_before_seconds), ("during", seen.gap_during_seconds), ("after", seen.gap_after_seconds))
     told = ", ".join(f"{name} {duration(gap)}" for name, gap in gaps)
-    lines = [f"Seen by the clients: median gap between tokens of {_counted(seen.victims, 'stream')}: {told}"]
+    lines = [f"Seen by the clients: median gap between tokens of {counted(seen.victims, 'stream')}: {told}"]
     if seen.prompt_tokens:
         lines.append(
             f"  first token of the prompt of {seen.prompt_tokens:,} tokens after {duration(seen.ttft_seconds)}"
@@ -55,58 +54,37 @@ def client_side(seen: ClientSide) -> str:
     return "\n".join(lines)
 
 
-def duration(seconds: float | None) -> str:
-    """With three digits or so: 549 µs, 22.4 ms, 1.74 s."""
-    if seconds is None:
-        return "–"
-    for factor, unit in ((1.0, "s"), (1e3, "ms")):
-        if seconds * factor >= 1 or (unit == "ms" and seconds * factor >= 0.9995):
-            value = seconds * factor
-            return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f} {unit}"
-    return f"{seconds * 1e6:,.{0 if seconds >= 1e-5 else 1}f} µs"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(text, _WIDTH + 10, initial_indent=indent, subsequent_indent=indent or "  ")
-
-
-def _ratio(ratio: float | None) -> str:
-    return "–" if ratio is None else f"{ratio:.0%}".replace("%", " %")
-
-
 def _heading(findings: Findings) -> list[str]:
     what = "GPU kernels" if findings.source == "gpu" else "CPU ops"
     made_by = f"vLLM {findings.vllm_version}, " if findings.vllm_version else ""
-    span, busy = duration(findings.span_seconds), _ratio(findings.busy_ratio)
+    span, busy = duration(findings.span_seconds), share(findings.busy_ratio)
     return [f"{findings.file}: {made_by}{findings.kernels:,} {what} in {span}, at work {busy} of the time"]
 
 
 def _heartbeat(findings: Findings, cadence: CadenceFigures) -> list[str]:
-    lines = [f"Heartbeat: {_counted(cadence.steps, 'engine step')}"]
+    lines = [f"Heartbeat: {counted(cadence.steps, 'engine step')}"]
     if cadence.steps > 1:
-        lines.append(f"  {'':<16}{'steps':>6}{'median':>11}{'p90':>11}{'max':>11}{'busy':>8}")
-    for name, part in (("before", cadence.before), ("during", cadence.during), ("after", cadence.after)):
-        if part.steps and cadence.steps > 1:
-            lines.append(
-                f"  {name + ' prefill':<16}{_part(part)}" if findings.prefills else f"  {'all':<16}{_part(part)}"
+        parts = (("before", cadence.before), ("during", cadence.during), ("after", cadence.after))
+        rows = [
+            (
+                f"{name} prefill" if findings.prefills else "all",
+                f"{part.steps:,}",
+                *map(duration, (part.median_seconds, part.p90_seconds, part.max_seconds)),
+                share(part.busy_ratio),
             )
+            for name, part in parts
+            if part.steps
+        ]
+        lines += text_table(("", "steps", "median", "p90", "max", "busy"), rows, "  ")
     lines += [f"  {line}" for line in _beat_lines(findings)]
-    lines += [_wrapped(line, "  ") for line in _verdict(findings, cadence)]
+    for line in _verdict(findings, cadence):
+        lines += wrapped(line, _WIDTH, "  ")
     agreed = (
         f"; the engine's annotations agree in {cadence.agreeing_steps} of {cadence.annotated_steps}"
         if cadence.annotated_steps and cadence.cut_by != "annotations"
         else ""
     )
     return [*lines, f"  Steps are {_CUT_BY[cadence.cut_by]}{agreed}."]
-
-
-def _part(part: Part) -> str:
-    times = (part.median_seconds, part.p90_seconds, part.max_seconds)
-    return f"{part.steps:>6}" + "".join(f"{duration(time):>11}" for time in times) + f"{_ratio(part.busy_ratio):>8}"
 
 
 def shown_steps(findings: Findings, most: int) -> Sequence[TickFigures]:
@@ -136,8 +114,8 @@ def _beat_lines(findings: Findings) -> list[str]:
     return [bars, *([marks, f"({legend})"] if marks else [])]
 
 
-def _bar(share: float) -> str:
-    return _BARS[min(int(share * len(_BARS)), len(_BARS) - 1)]
+def _bar(part: float) -> str:
+    return _BARS[min(int(part * len(_BARS)), len(_BARS) - 1)]
 
 
 def _verdict(findings: Findings, cadence: CadenceFigures) -> Iterator[str]:
@@ -152,7 +130,7 @@ def _verdict(findings: Findings, cadence: CadenceFigures) -> Iterator[str]:
     slow = cadence.during.median_seconds
     span = f"From {duration(main.start_seconds)} to {duration(main.end_seconds)}"
     if slow is None or calm is None:
-        yield f"{span} {prompt} taken in, in {_counted(main.steps, 'step')}; the trace has no others to compare with."
+        yield f"{span} {prompt} taken in, in {counted(main.steps, 'step')}; the trace has no others to compare with."
         return
     yield (
         f"{span} {prompt} taken in: a step every {duration(slow)} instead of every {duration(calm)}, "
@@ -176,8 +154,8 @@ def _single(findings: Findings) -> Iterator[str]:
     end = findings.span_seconds - step.start_seconds
     told = ""
     if step.prompt_tokens is not None:
-        prompts = f"{_counted(step.prompts or 0, 'prompt')} of {step.prompt_tokens:,} tokens" if step.prompts else ""
-        answers = _counted(step.answers, "answer") if step.answers else ""
+        prompts = f"{counted(step.prompts or 0, 'prompt')} of {step.prompt_tokens:,} tokens" if step.prompts else ""
+        answers = counted(step.answers, "answer") if step.answers else ""
         told = ", with " + " and ".join(part for part in (prompts, answers) if part)
     yield f"One step of {duration(end)}{told}."
 
@@ -187,14 +165,18 @@ def _calm(cadence: CadenceFigures) -> float | None:
     return cadence.after.median_seconds or cadence.before.median_seconds
 
 
-def _share(share: Share) -> str:
-    each = f"{duration(share.mean_seconds):>10} each" if share.launches else ""
-    return f"{share.launches:>9,} launches {duration(share.seconds):>9}{each}"
+def _launched(part: Share) -> tuple[str, ...]:
+    """Cells of what launches took together, and each."""
+    return (
+        f"{part.launches:,} launches",
+        duration(part.seconds),
+        f"{duration(part.mean_seconds)} each" if part.launches else "",
+    )
 
 
 def _phases(phases: PhaseFigures) -> list[str]:
-    rows = (("prompts", phases.prefill), ("answers", phases.decode), ("both", phases.both))
-    lines = [f"  {name:<10}{_share(share)}" for name, share in rows if share.launches]
+    parts = (("prompts", phases.prefill), ("answers", phases.decode), ("both", phases.both))
+    lines = columns([(name, *_launched(part)) for name, part in parts if part.launches], "  ")
     if phases.prefill.launches and phases.decode.launches:
         times = phases.prefill.launches / phases.decode.launches
         lines.append(f"  {times:.1f} times as many launches for prompts as for answers")
@@ -208,16 +190,18 @@ def _layers(findings: Findings) -> list[str]:
     known = f"Layers: {layers.full_attention or 'unknown'} with attention over the KV cache"
     if not layers.linear_attention:
         return [f"{known}, none with linear attention"]
-    lines = [f"{known}, {layers.linear_attention} with linear attention"]
+    rows = []
     for name, full, linear in (
         ("in all", layers.full_share, layers.linear_share),
         ("in decode steps", layers.full_decode_share, layers.linear_decode_share),
     ):
         whole = full.seconds + linear.seconds
-        for kind, share in (("KV cache", full), ("linear", linear)) if whole else ():
-            lines.append(f"  {name:<17}{kind:<10}{_share(share)}{_ratio(share.seconds / whole):>7}")
-            name = ""
-    return lines
+        if whole:
+            rows += [
+                (f"{name}, {kind}", *_launched(part), share(part.seconds, whole))
+                for kind, part in (("KV cache", full), ("linear", linear))
+            ]
+    return [f"{known}, {layers.linear_attention} with linear attention", *columns(rows, "  ")]
 
 
 def _gaps(findings: Findings, gaps: GapFigures) -> list[str]:
@@ -229,38 +213,43 @@ def _gaps(findings: Findings, gaps: GapFigures) -> list[str]:
         ("p99", gaps.p99_seconds),
         ("max", gaps.max_seconds),
     )
-    busy = f"at {duration(gaps.widest_start_seconds)}, the {who} was at work {_ratio(gaps.widest_busy_ratio)}"
+    busy = f"at {duration(gaps.widest_start_seconds)}, the {who} was at work {share(gaps.widest_busy_ratio)}"
     return [
         f"Gaps between decode kernels ({gaps.kernel}; {gaps.samples:,} gaps in pure decode steps)",
         "  " + "   ".join(f"{name} {duration(seconds)}" for name, seconds in figures),
-        _wrapped(f"In the widest, {busy} of the time" + (f": {filling}" if filling else ""), "  "),
+        *wrapped(f"In the widest, {busy} of the time" + (f": {filling}" if filling else ""), _WIDTH, "  "),
     ]
 
 
 def _tuning(findings: Findings) -> list[str]:
     tuning = findings.tuning
     assert tuning is not None
-    size = f"{tuning.launches:,} launches, {duration(tuning.seconds)}, in {_counted(tuning.steps, 'step')}"
+    size = f"{tuning.launches:,} launches, {duration(tuning.seconds)}, in {counted(tuning.steps, 'step')}"
     return [f"Kernels tried out, left out elsewhere: {size}", f"  {', '.join(tuning.kernels[:6])}"]
 
 
 def _families(findings: Findings) -> list[str]:
     families = findings.families
-    whole = sum(family.seconds for family in families) or 1.0
-    launches = "launches" if findings.source == "gpu" else "calls"
-    columns = f"{launches:>9}{'time':>10}{'share':>7}{'each':>10}"
-    columns += f"{'in prefill steps':>18}{'in decode steps':>17}" if findings.steps else ""
-    lines = ["Kernel families" if findings.source == "gpu" else "Families of ops", f"  {'':<34}{columns}"]
-    for family in families[:_FAMILIES_SHOWN]:
-        parts = (part for part in (family.in_prefill_steps, family.in_decode_steps) if part is not None)
-        shares = [duration(part.seconds) if part.launches else "–" for part in parts]
-        lines.append(
-            f"  {family.name:<34}{family.launches:>9,}{duration(family.seconds):>10}{_ratio(family.seconds / whole):>7}"
-            f"{duration(family.seconds / family.launches):>10}"
-            + "".join(f"{share:>{width}}" for share, width in zip(shares, (18, 17), strict=False))
+    whole = sum(family.seconds for family in families)
+    of_gpu = findings.source == "gpu"
+    head = ("", "launches" if of_gpu else "calls", "time", "share", "each")
+    in_steps = ("in prefill steps", "in decode steps") if findings.steps else ()
+    rows = [
+        (
+            family.name,
+            f"{family.launches:,}",
+            duration(family.seconds),
+            share(family.seconds, whole),
+            duration(family.seconds / family.launches),
+            *(
+                duration(part.seconds) if part and part.launches else ABSENT
+                for part, _ in zip((family.in_prefill_steps, family.in_decode_steps), in_steps, strict=False)
+            ),
         )
+        for family in families[:_FAMILIES_SHOWN]
+    ]
     if rest := families[_FAMILIES_SHOWN:]:
-        seconds, count = sum(family.seconds for family in rest), sum(family.launches for family in rest)
-        name = f"({len(rest)} further)"
-        lines.append(f"  {name:<34}{count:>9,}{duration(seconds):>10}{_ratio(seconds / whole):>7}")
-    return lines
+        seconds, launches = sum(family.seconds for family in rest), sum(family.launches for family in rest)
+        cells = (f"({len(rest)} further)", f"{launches:,}", duration(seconds), share(seconds, whole), "")
+        rows.append((*cells, *("" for _ in in_steps)))
+    return ["Kernel families" if of_gpu else "Families of ops", *text_table((*head, *in_steps), rows, "  ")]

@@ -9,11 +9,11 @@ from typing import Final
 
 from prefillwatch.lab.probe import figures as probe
 from prefillwatch.lab.probe.sentences import Side, compare
-from prefillwatch.lab.report.table import duration
 from prefillwatch.lab.sweep.choice import Choice, Cost, Population, Slo, choose
 from prefillwatch.lab.sweep.figures import Outcome, ProbeFigures, Spread, p99_ranks_from_top
 from prefillwatch.lab.sweep.pareto import TOLERANCE, beaten_by, goals, pareto_front
 from prefillwatch.lab.sweep.quantities import bounds, named, rate
+from prefillwatch.report import duration, listed
 
 #: Medians of all settings within this factor of each other say the same.
 _ALIKE: Final = 1.2
@@ -114,13 +114,13 @@ def on_front(outcomes: Sequence[Outcome]) -> str:
     front = pareto_front(outcomes)
     if not front or len(outcomes) < 2:
         return ""
-    said = f"On the Pareto front: {_listed(outcome.label for outcome in front)}."
+    said = f"On the Pareto front: {listed(named(outcome.label) for outcome in front)}."
     beaten: dict[str, list[str]] = {}
     for outcome in outcomes:
         if (winner := beaten_by(outcome, outcomes)) is not None:
             beaten.setdefault(winner.label, []).append(outcome.label)
     for winner_label, labels in beaten.items():
-        said += f" {_capital(_listed(labels))} {_are(labels)} beaten by {named(winner_label)}."
+        said += f" {_capital(listed(map(named, labels)))} {_are(labels)} beaten by {named(winner_label)}."
     return said
 
 
@@ -155,7 +155,7 @@ def _met(choice: Choice, slo: Slo) -> str:
     if not choice.met:
         return f"no setting keeps that. The nearest is {name} ({measured})."
     others = [named(label) for label in choice.meeting if label != choice.setting.label]
-    also = f" So {'do' if len(others) > 1 else 'does'} {_listed(others)}." if others else ""
+    also = f" So {'do' if len(others) > 1 else 'does'} {listed(others)}." if others else ""
     return f"{name} keeps that ({measured}).{also}{_doubt(slo, gaps)}"
 
 
@@ -239,11 +239,6 @@ def _on_lag(name: str, outcome: Outcome) -> list[str]:
         return []
     late = f"late by {duration(lag.p99_seconds)} in the p99 and {duration(lag.max_seconds)} at most"
     return [f"{name}: this program itself was {late}; gaps are in part its own. Measure where there is less to do."]
-
-
-def _listed(labels: Iterable[str]) -> str:
-    names = [named(label) for label in labels]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _are(names: Sequence[str]) -> str:

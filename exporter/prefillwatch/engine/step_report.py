@@ -11,8 +11,6 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-#: Where the plugin looks for the sidecar's socket.
-SOCKET_ENV: Final = "PREFILLWATCH_SOCKET"
 MAX_PACKET_BYTES: Final = 1 << 17
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import yaml
 from pydantic import ValidationError
 
-from prefillwatch.engine.step_report import SOCKET_ENV
+from prefillwatch.contract.environment import SOCKET_ENV
 from prefillwatch.errors import ConfigError
 from prefillwatch.settings.declared import Settings
 from prefillwatch.settings.kinds import kind_in_yaml

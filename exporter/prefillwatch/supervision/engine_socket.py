@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from prefillwatch.engine.step_report import SOCKET_ENV
+from prefillwatch.contract.environment import SOCKET_ENV
 
 log = logging.getLogger(__name__)
 

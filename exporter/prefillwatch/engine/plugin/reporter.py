@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from prefillwatch.contract.environment import SOCKET_ENV
 from prefillwatch.engine.plugin.histograms import StepHistograms, shared_histograms
 from prefillwatch.engine.plugin.intake import Intake
 from prefillwatch.engine.plugin.sender import Sender
 from prefillwatch.engine.plugin.steps import StepReader
-from prefillwatch.engine.step_report import SOCKET_ENV, StepReport
+from prefillwatch.engine.step_report import StepReport
 
 #: Below vLLM's own logger, whose handler and level it so has.
 log: Final = logging.getLogger("vllm.prefillwatch")

@@ -1,7 +1,8 @@
 """Write everything that is made from source.yml: python -m alerts.generate (in the folder that holds alerts/)
 
 --check says whether the files are up to date and writes nothing. --out DIR with --scale FACTOR writes the rule files
-alone, with every time multiplied, for a test that cannot wait minutes.
+alone, with every time multiplied, for a test that cannot wait minutes. --tests DIR writes the rules and their unit
+tests, filled in: promtool test rules DIR/tests/*.yml.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from alerts.rulebook.documents import documents, rule_file
+from alerts.rulebook.documents import documents, rule_file, rule_files, unit_tests
 from alerts.rulebook.groups import files
 from alerts.rulebook.source import SOURCE, Source, load
 
@@ -22,6 +23,7 @@ def main() -> int:
     parser.add_argument("--source", type=Path, default=SOURCE, help="another source file")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a file is not what would be written")
     parser.add_argument("--out", type=Path, help="write the rule files alone, to this folder")
+    parser.add_argument("--tests", type=Path, help="write the rules and their unit tests to this folder")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply every time (with --out)")
     options = parser.parse_args()
     if options.scale != 1.0 and options.out is None:
@@ -30,7 +32,13 @@ def main() -> int:
     if options.out is not None:
         write_rules(source, options.out)
         return 0
-    return _check(source) if options.check else _write(source)
+    if options.tests is not None:
+        write({**rule_files(source), **unit_tests(source, FOLDER / "tests")}, options.tests)
+        return 0
+    if options.check:
+        return _check(source)
+    write(documents(source), FOLDER)
+    return 0
 
 
 def write_rules(source: Source, folder: Path) -> list[Path]:
@@ -43,16 +51,16 @@ def write_rules(source: Source, folder: Path) -> list[Path]:
     return paths
 
 
-def _write(source: Source) -> int:
-    for name, text in documents(source, FOLDER).items():
-        path = FOLDER / name
-        path.parent.mkdir(exist_ok=True)
+def write(texts: dict[str, str], folder: Path) -> None:
+    """Files by their names below the folder."""
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return 0
 
 
 def _check(source: Source) -> int:
-    stale = [name for name, text in documents(source, FOLDER).items() if _read(FOLDER / name) != text]
+    stale = [name for name, text in documents(source).items() if _read(FOLDER / name) != text]
     for name in stale:
         sys.stderr.write(f"alerts/{name} is not up to date; run python -m alerts.generate\n")
     return 1 if stale else 0

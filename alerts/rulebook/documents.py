@@ -1,4 +1,5 @@
-"""The files that are made of the rules: plain rule files, the Kubernetes resource, unit tests and the runbook index."""
+"""The files that are made of the rules: plain rule files, the Kubernetes resource and the runbook index; and the unit
+tests, filled in."""
 
 from __future__ import annotations
 
@@ -13,21 +14,28 @@ from alerts.rulebook.rule import Alert, Group, Recording, number
 from alerts.rulebook.source import Source, format_duration
 
 HEADER = "# Written by python -m alerts.generate from alerts/source.yml; change it there.\n"
-TEMPLATES = "tests/templates"
 #: Of the Prometheus that fires an alert; promtool, which is none, has an empty one.
 EXTERNAL_URL = "{{ $externalURL }}"
 
 
-def documents(source: Source, folder: Path) -> dict[str, str]:
-    """Every generated file below ``folder`` with its text. Reads the templates of the unit tests there."""
-    texts = {f"rules/{stem}.yml": rule_file(source, groups) for stem, groups in files(source).items()}
+def documents(source: Source) -> dict[str, str]:
+    """Every generated file with its text."""
+    texts = rule_files(source)
     texts["kubernetes/prometheusrule.yaml"] = prometheus_rule(source)
     texts["kustomization.yaml"] = kustomization(source)
     texts["runbooks/README.md"] = runbook_index(source)
-    constants = test_constants(source)
-    for template in sorted((folder / TEMPLATES).glob("*.yml")):
-        texts[f"tests/{template.name}"] = HEADER + filled(template.read_text(encoding="utf-8"), constants)
     return texts
+
+
+def rule_files(source: Source) -> dict[str, str]:
+    return {f"rules/{stem}.yml": rule_file(source, groups) for stem, groups in files(source).items()}
+
+
+def unit_tests(source: Source, templates: Path) -> dict[str, str]:
+    """Tests for promtool, made of the templates in a folder; they look for the rules in ``../rules``."""
+    constants = test_constants(source)
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(templates.glob("*.yml"))}
+    return {f"tests/{name}": filled(text, constants) for name, text in texts.items()}
 
 
 def rule_file(source: Source, groups: Iterable[Group]) -> str:

@@ -18,14 +18,14 @@ from prefillwatch.contract import limits
 
 
 def test_generating_again_gives_the_same_bytes() -> None:
-    generated = documents(SOURCE, ALERTS)
+    generated = documents(SOURCE)
     for name, text in generated.items():
         assert (ALERTS / name).read_bytes() == text.encode(), f"alerts/{name}: run python -m alerts.generate"
 
 
 def test_nothing_is_left_over_from_an_earlier_source() -> None:
-    generated = {ALERTS / name for name in documents(SOURCE, ALERTS)}
-    made = {path for folder in ("rules", "kubernetes", "tests") for path in (ALERTS / folder).glob("*.y*ml")}
+    generated = {ALERTS / name for name in documents(SOURCE)}
+    made = {path for folder in ("rules", "kubernetes") for path in (ALERTS / folder).glob("*.y*ml")}
     assert made - generated == set()
 
 
@@ -80,6 +80,19 @@ def test_every_name_follows_the_source(tmp_path: Path) -> None:
     assert not re.search(r'prefillwatch_|vllm:|="prefillwatch"|="vllm"|\binstance\b|labels\.instance', text)
     assert 'ray_vllm_inter_token_latency_seconds_bucket{job="engines"}' in text
     assert "without (node_name, pod" in text
+
+
+def test_unit_tests_are_written_filled_and_with_the_rules_that_they_test(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "alerts.generate", "--tests", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    written = sorted((tmp_path / "tests").iterdir())
+    assert [path.name for path in written] == sorted(path.name for path in (ALERTS / "tests").iterdir())
+    for path in written:
+        text = path.read_text()
+        assert "<<" not in text
+        named = yaml.safe_load(text)["rule_files"]
+        assert named
+        assert all((path.parent / name).exists() for name in named)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,20 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.alerts.shipped import ALERTS, ROOT, alerts, recordings, rules
+from alerts.generate import write
+from alerts.rulebook.documents import rule_files, unit_tests
+from tests.alerts.shipped import ALERTS, ROOT, SOURCE, alerts, recordings, rules
 
 RULES = sorted((ALERTS / "rules").glob("*.yml"))
-TESTS = sorted((ALERTS / "tests").glob("*.yml"))
+TESTS = unit_tests(SOURCE, ALERTS / "tests")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rules as they would be generated, and their unit tests."""
+    found = tmp_path_factory.mktemp("alerts")
+    write({**rule_files(SOURCE), **TESTS}, found)
+    return found
 
 
 def promtool(*arguments: str | Path, folder: Path = ROOT) -> str:
@@ -32,20 +42,17 @@ def _counts(said: str) -> list[int]:
     return [int(line.split()[1]) for line in said.splitlines() if "rules found" in line]
 
 
-@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
-def test_rules_fire_when_they_should_and_only_then(path: Path) -> None:
-    promtool("test", "rules", path.name, folder=path.parent)
+@pytest.mark.parametrize("name", TESTS)
+def test_rules_fire_when_they_should_and_only_then(folder: Path, name: str) -> None:
+    promtool("test", "rules", name, folder=folder)
 
 
 def test_a_unit_test_that_should_fail_does(tmp_path: Path) -> None:
     """The harness notices: the same tests against rules that never fire."""
-    (tmp_path / "rules").mkdir()
-    (tmp_path / "tests").mkdir()
-    for path in RULES:
-        (tmp_path / "rules" / path.name).write_text(path.read_text().replace("> 5\n", "> 5000\n"))
-    copy = tmp_path / "tests" / "stalls.yml"
-    copy.write_text((ALERTS / "tests" / "stalls.yml").read_text())
-    done = subprocess.run(["promtool", "test", "rules", str(copy)], capture_output=True, text=True, check=False)
+    never = {name: text.replace("> 5\n", "> 5000\n") for name, text in rule_files(SOURCE).items()}
+    write({**never, **TESTS}, tmp_path)
+    command = ["promtool", "test", "rules", "tests/stalls.yml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "StreamFreeze" in done.stdout + done.stderr
 
@@ -65,7 +72,7 @@ def test_every_recorded_series_is_computed_in_some_unit_test() -> None:
 
 
 def _tests() -> list[dict[str, Any]]:
-    return [test for path in TESTS for test in yaml.safe_load(path.read_text())["tests"]]
+    return [test for text in TESTS.values() for test in yaml.safe_load(text)["tests"]]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "deploy/prometheus").glob("*.yml")), ids=lambda path: path.stem)

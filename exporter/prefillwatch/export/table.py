@@ -332,6 +332,8 @@ UPSTREAM_RESTARTS = _counter(
 GPU_MEMORY_USED = _gauge("gpu_memory_used_bytes", (GPU,), "Memory in use on a GPU visible here, in bytes (NVML).")
 GPU_MEMORY_FREE = _gauge("gpu_memory_free_bytes", (GPU,), "Free memory of a GPU visible here, in bytes (NVML).")
 
+# --- The link to the plugin inside vLLM ---------------------------------------------------------------------------
+
 INTER_TOKEN_LATENCY_PART = _gauge(
     "inter_token_latency_part_p99_seconds",
     (WINDOW, Label("part", ("engine", "frontend", "network"))),
@@ -345,7 +347,7 @@ ENGINE_LINK_DROPPED = _counter(
     "engine_link_dropped_total", (), "Engine steps that our plugin inside vLLM could not tell us in time."
 )
 
-# --- The link to the engine ---------------------------------------------------------------------------------------
+# --- Whether upstream answers us ----------------------------------------------------------------------------------
 
 UP = _gauge(
     "up",

@@ -11,10 +11,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from prefillwatch.core import bodies as observed
+from prefillwatch.core.relays import MAX_EXCHANGES
 from prefillwatch.door import conversation, door, observer_link
 from prefillwatch.export import viewers
-from prefillwatch.observer import bodies as observed
-from prefillwatch.observer import engine_link, taps
+from prefillwatch.observer import engine_link
 from prefillwatch.relay import (
     bodies,
     client,
@@ -146,7 +147,7 @@ def _observer() -> Iterator[Row]:
     )
     yield (
         "requests in flight that are followed, per relay",
-        f"{taps.MAX_EXCHANGES:,}",
+        f"{MAX_EXCHANGES:,}",
         "they pass through unobserved",
         "",
     )

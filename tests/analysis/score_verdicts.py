@@ -24,7 +24,7 @@ from tests.analysis.score_timeline import Stall as TrueStall
 from tests.analysis.score_timeline import agreement, stalls_of
 from tests.analysis.timeline_truth import Seen, from_recording, wire_events
 from tests.analysis.workloads import SIMULATED
-from tests.observer.script import DONE, Observed, Relay, chunk, ns, usage
+from tests.core.script import DONE, Observed, Relay, chunk, ns, usage
 from tests.scenarios.playbook import text_of
 
 from prefillwatch.analysis.delays import Stall

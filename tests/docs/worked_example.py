@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.observer.script import ns
+from tests.core.script import ns
 from tests.scenarios.playbook import Scene
 
 from prefillwatch.analysis.steps.timeline import StepFacts

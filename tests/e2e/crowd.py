@@ -9,7 +9,7 @@ import threading
 import time
 from types import TracebackType
 
-from tests.observer.script import CHAT, chunk
+from tests.core.script import CHAT, chunk
 
 from prefillwatch.export.admin import create_app, serve_admin
 from prefillwatch.observer.process import Observer

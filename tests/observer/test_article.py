@@ -6,14 +6,8 @@ what the observer says must agree.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from script import DONE, Observed, Relay, chunk, stream_tokens, usage
+from tests.core.script import DONE, Observed, Relay, chunk, stream_tokens, usage
 
 from prefillwatch.export import table
 from prefillwatch.lab.simulator import Arrival, Delivery, Engine, SimRequest, VirtualRun, preset_engine, run_virtual

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.observer.script import Relay, chunk, ns, usage
+from tests.core.script import Relay, chunk, ns, usage
 
+from prefillwatch.core.relays import Relays
 from prefillwatch.engine.step_report import FinishedRequest, StepReport
 from prefillwatch.export import table
 from prefillwatch.export.registry import Registry
 from prefillwatch.observer.process import Observer
-from prefillwatch.observer.taps import TapReader
 from prefillwatch.settings.declared import DEFAULTS
 from prefillwatch.settings.views import observer_view
 
@@ -27,7 +27,7 @@ class Observed:
         self.relay = Relay(self)  # type: ignore[arg-type]
 
     @property
-    def taps(self) -> TapReader:
+    def taps(self) -> Relays:
         return self.observer.taps
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.observer.script import Observed, Relay, chunk, ns
+from tests.core.script import Observed, Relay, chunk, ns
 
 from prefillwatch.observer.lanes import MOST_TICKS, Lanes
 

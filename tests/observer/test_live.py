@@ -6,7 +6,7 @@ import itertools
 import json
 from typing import Any
 
-from tests.observer.script import Observed, Relay, chunk, ns, usage
+from tests.core.script import Observed, Relay, chunk, ns, usage
 
 from prefillwatch.observer.incidents import wall_offset
 from prefillwatch.observer.live import LiveFeed, event

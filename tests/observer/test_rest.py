@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.observer.script import ns
+from tests.core.script import ns
 
 from prefillwatch.analysis.requests.request import Request
 from prefillwatch.export import table

@@ -13,7 +13,7 @@ from typing import Any
 
 import brotli
 import zstandard
-from tests.observer.script import CHAT, DONE, Relay, chunk, ns, usage
+from tests.core.script import CHAT, DONE, Relay, chunk, ns, usage
 from tests.recorder.stage import Live
 
 from prefillwatch.engine.kinds import EngineSample, PageSample

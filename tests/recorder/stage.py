@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import zstandard
-from tests.observer.script import Relay, ns
+from tests.core.script import Relay, ns
 
 from prefillwatch.export.exposition import render
 from prefillwatch.observer.process import Observer

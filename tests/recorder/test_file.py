@@ -12,10 +12,11 @@ import pytest
 from tests.recorder.scenes import every_shape
 from tests.recorder.stage import Live, played
 
-from prefillwatch.recorder.chunks import ChunkBuilder, Entry, FactPacket, Kind, PacketHead, read_chunk
-from prefillwatch.recorder.facts import ToldRead
+from prefillwatch.core.inputs import FactPacket, PacketHead
+from prefillwatch.recorder.chunks import ChunkBuilder, Entry, Kind, read_chunk
 from prefillwatch.recorder.file import MAGIC, RecordingError, RecordingFile, frame
 from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
+from prefillwatch.wire.recorded import RecordedRead
 from prefillwatch.wire.tap import Kind as Tap
 from prefillwatch.wire.tap import RequestHead, ResponseHead, encode_payload
 
@@ -145,7 +146,7 @@ class TestBadFiles:
         for kind, payload in (
             (Tap.REQUEST, encode_payload(RequestHead("POST", "/v1/completions", resumed=True))),
             (Tap.RESPONSE, encode_payload(ResponseHead(200, "text/event-stream"))),
-            (Tap.DATA, msgspec.msgpack.encode(ToldRead(events=-5, chars=1))),
+            (Tap.DATA, msgspec.msgpack.encode(RecordedRead(events=-5, chars=1))),
         ):
             builder.record(1, 1, kind, payload)
         builder.packet(1, PacketHead(1, 1, 0, 0, 3, 1), begin=0)

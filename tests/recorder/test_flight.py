@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.observer.script import ns
+from tests.core.script import ns
 from tests.recorder.scenes import SECRET, every_shape, freeze, taught
 from tests.recorder.stage import Live, incidents, played, unpacked
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.observer.script import DONE, Observed, Relay, chunk, ns, usage
+from tests.core.script import DONE, Observed, Relay, chunk, ns, usage
 
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.verdicts.evidence import EnginePage

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.observer.script import DONE, chunk, ns, usage
+from tests.core.script import DONE, chunk, ns, usage
 from tests.scenarios.playbook import Scene, beat
 
 from prefillwatch.export import table

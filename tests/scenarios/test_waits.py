@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.observer.script import ns
+from tests.core.script import ns
 from tests.scenarios.playbook import Scene, beat, slow
 
 from prefillwatch.analysis.settings import AnalysisSettings, WaitRule

@@ -14,7 +14,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from tests.observer.script import DONE, chunk, usage
+from tests.core.script import DONE, chunk, usage
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nConnection: close\r\n\r\n"
 MODELS = json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}).encode()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.observer.script import EPOCH_NS
+from tests.core.script import EPOCH_NS
 from tests.simulation.play import Run
 from tests.simulation.truth import TrueStall
 

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from tests.observer.script import Observed, Relay, ns
+from tests.core.script import Observed, Relay, ns
 from tests.simulation import wire
 from tests.simulation.delivery import Delivery, Event, after, deliver
 from tests.simulation.engine import Job, Rank, clear_step

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from prefillwatch.core.bodies import UNREAD_REASONS
+from prefillwatch.core.relays import Relays, RelayTap
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
-from prefillwatch.observer.bodies import UNREAD_REASONS
 from prefillwatch.observer.procfs import ProcessFigures
-from prefillwatch.observer.taps import RelayTap, TapReader
 from prefillwatch.settings.control import SERVING, Control, ProcessNow
 
 
-def publish_relays(registry: Registry, taps: TapReader) -> None:
+def publish_relays(registry: Registry, taps: Relays) -> None:
     for index, relay in taps.relays.items():
         _publish_relay(registry, str(index), relay)
     unparsed = registry.counter(table.UNPARSED_EVENTS)

@@ -22,6 +22,8 @@ from prefillwatch import __version__, logs
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import ModelNames, PromptBuckets, Request
 from prefillwatch.contract import limits
+from prefillwatch.core.exchange import Exchange
+from prefillwatch.core.relays import Relays
 from prefillwatch.engine.fetch import Fetcher
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.nvml import GpuMemory, GpuMemoryReader
@@ -39,7 +41,6 @@ from prefillwatch.observer import engine_gauges, engine_ids, own_gauges
 from prefillwatch.observer.advice import advice_now
 from prefillwatch.observer.engine_link import EngineLink
 from prefillwatch.observer.engine_steps import EngineSteps
-from prefillwatch.observer.exchange import Exchange
 from prefillwatch.observer.figures import figures
 from prefillwatch.observer.gauges import Gauges
 from prefillwatch.observer.incidents import IncidentHistory, wall_offset
@@ -48,7 +49,6 @@ from prefillwatch.observer.live import LiveFeed
 from prefillwatch.observer.procfs import read_process
 from prefillwatch.observer.publish import Publisher
 from prefillwatch.observer.state import relay_now, streams_now
-from prefillwatch.observer.taps import TapReader
 from prefillwatch.observer.told_steps import ToldSteps
 from prefillwatch.settings.control import READY_LINE, Control, Restarts, decode_control
 from prefillwatch.settings.processes import ObserverSettings
@@ -83,7 +83,6 @@ _OURS: Final = frozenset((Finish.REJECTED, Finish.CLIENT_CLOSED, Finish.CUT))
 class Observer:
     """Everything one observer process holds. Also the `AdminView` of the admin server."""
 
-    taps_type: ClassVar[type[TapReader]] = TapReader
     poller_type: ClassVar[type[UpstreamPoller]] = UpstreamPoller
     publisher_type: ClassVar[type[Publisher]] = Publisher
 
@@ -105,7 +104,7 @@ class Observer:
         buckets = PromptBuckets(analysis.prompt_buckets)
         self._publisher = self.publisher_type(self.registry, self.names, buckets, self._history)
         self.ledger = Ledger(analysis, self._publisher)
-        self.taps = self.taps_type(self.ledger, self.names, self._exchange_ended)
+        self.taps = Relays(self.ledger, self.names, self._exchange_ended)
         self._gauges = Gauges(self.registry, self.ledger, self.names)
         self._control = Control(processes=(), draining=False, restarts=Restarts())
         self._delay = self.registry.histogram(table.OBSERVER_DELAY).child()

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import ModelNames, Request
-from prefillwatch.observer.taps import RelayTap
+from prefillwatch.core.relays import RelayTap
 from prefillwatch.units import NS
 
 #: Streams and prefills listed; the counts beside the lists are always of all.

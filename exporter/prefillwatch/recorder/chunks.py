@@ -19,12 +19,12 @@ import enum
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from prefillwatch.wire.tap import Packet
+from prefillwatch.core.inputs import FactPacket, PacketHead
 
 _HEAD: Final = struct.Struct("<III")
 _ENTRY: Final = struct.Struct("<BqI")
@@ -61,41 +61,6 @@ class Entry:
     kind: int
     now_ns: int
     content: Any
-
-
-class PacketHead(NamedTuple):
-    """What `Packet` knows of itself, beside its records."""
-
-    epoch: int
-    sequence: int
-    dropped: int
-    relay: int
-    records: int
-    last_ns: int
-
-    @classmethod
-    def of(cls, packet: Packet) -> PacketHead:
-        return cls(packet.epoch, packet.sequence, packet.dropped, packet.relay, packet.count, packet.last_ns)
-
-
-class FactPacket(Packet):
-    """A packet of the tap with facts in place of texts. The records in ``lost`` tell of exchanges that ended with the
-    relay process before this packet."""
-
-    __slots__ = ("_last_ns", "_records", "lost")
-    _last_ns: int
-
-    def __init__(self, head: bytes, records: list[tuple[int, int, int, bytes]]) -> None:
-        self.epoch, self.sequence, self.dropped, self.relay, self.count, self._last_ns, lost, _ = _PACKET.unpack(head)
-        self.lost = records[:lost]
-        self._records = records[lost:]
-
-    @property
-    def last_ns(self) -> int:
-        return self._last_ns
-
-    def __iter__(self) -> Iterator[tuple[int, int, int, bytes]]:
-        return iter(self._records)
 
 
 class ChunkError(Exception):
@@ -136,9 +101,11 @@ class ChunkBuilder:
         self._keys.append(stream << 8 | kind)
         self._payloads.append(payload)
 
-    def packet(self, now_ns: int, head: PacketHead, *, begin: int, lost: int = 0) -> None:
-        """The records since number ``begin`` are those of this packet, the first ``lost`` of lost exchanges."""
-        self.entry(Kind.PACKET, now_ns, _PACKET.pack(*head, lost, len(self._times) - begin))
+    def packet(self, now_ns: int, head: PacketHead | None, *, begin: int, lost: int = 0) -> None:
+        """The records since number ``begin`` are those of this packet, the first ``lost`` of lost exchanges. Without a
+        head: one that could not be read."""
+        payload = b"" if head is None else _PACKET.pack(*head, lost, len(self._times) - begin)
+        self.entry(Kind.PACKET, now_ns, payload)
 
     def take(self) -> bytes:
         payloads = b"".join(self._payloads)
@@ -178,8 +145,10 @@ def _entries(content: bytes) -> Iterator[Entry]:
         start, position = position + _ENTRY.size, position + _ENTRY.size + length
         payload = content[start:position]
         if kind == Kind.PACKET and payload:
-            number = _PACKET.unpack(payload)[-1]
-            yield Entry(kind, now_ns, FactPacket(payload, records.between(used, used + number)))
+            epoch, sequence, dropped, relay, count, last_ns, lost, number = _PACKET.unpack(payload)
+            own = records.between(used, used + number)
+            packet = FactPacket(epoch, sequence, dropped, relay, count, last_ns, own[:lost], own[lost:])
+            yield Entry(kind, now_ns, packet)
             used += number
         else:
             yield Entry(kind, now_ns, payload)

@@ -13,12 +13,13 @@ from typing import Final
 import msgspec
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.observer.exchange import Exchange
-from prefillwatch.observer.taps import RelayTap
-from prefillwatch.observer.usual import Record
-from prefillwatch.recorder import facts
-from prefillwatch.recorder.chunks import ChunkBuilder, PacketHead
-from prefillwatch.recorder.facts import REQUEST_FACTS, ToldRead
+from prefillwatch.core.exchange import Exchange
+from prefillwatch.core.inputs import PacketHead, Record
+from prefillwatch.core.noting import request_facts
+from prefillwatch.core.relays import RelayTap
+from prefillwatch.recorder.chunks import ChunkBuilder
+from prefillwatch.wire import recorded
+from prefillwatch.wire.recorded import REQUEST_FACTS, RecordedRead
 from prefillwatch.wire.tap import Kind, ResponseHead, encode_payload
 
 #: Of a prompt that is read already, only what others may have in common with it.
@@ -47,10 +48,10 @@ def _exchange(stream: int, exchange: Exchange, now_ns: int, ledger: Ledger) -> I
     resumed = exchange.head.resumed or bool(request.slots)
     received_ns = exchange.life.received_ns or request.received_ns
     # How far it is follows in records of their own.
-    head = msgspec.structs.replace(facts.request_head(exchange.head), resumed=resumed, stage=0, read_ns=0)
+    head = msgspec.structs.replace(recorded.request_head(exchange.head), resumed=resumed, stage=0, read_ns=0)
     yield received_ns or now_ns, stream, Kind.REQUEST, encode_payload(head)
     if received_ns and request.generating:
-        told = facts.request_facts(exchange, _MOST_DIGESTS if resumed else None)
+        told = request_facts(exchange, _MOST_DIGESTS if resumed else None)
         yield received_ns, stream, REQUEST_FACTS, told
     if received_ns and not resumed:
         yield received_ns, stream, Kind.REQUEST_END, b""
@@ -71,7 +72,7 @@ def _last_tokens(stream: int, exchange: Exchange, ledger: Ledger) -> Iterator[Re
         last_ns = ledger.book.last_ns(slot)
         if last_ns is None:
             continue
-        told = ToldRead(
+        told = RecordedRead(
             events=0 if choice else 1,
             chars=0,
             others={choice: 1} if choice else None,
@@ -80,4 +81,4 @@ def _last_tokens(stream: int, exchange: Exchange, ledger: Ledger) -> Iterator[Re
             response_id=request.request_id,
             model=exchange.facts.model,
         )
-        yield last_ns, stream, Kind.DATA, msgspec.msgpack.encode(told)
+        yield last_ns, stream, Kind.DATA, recorded.encode(told)

@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from prefillwatch import __version__
+from prefillwatch.core.noting import FactNotes
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.export.flight_request import FlightFile, NoFlightRecorderError
 from prefillwatch.observer.incidents import wall_offset
 from prefillwatch.observer.process import Observer
-from prefillwatch.observer.taps import TapReader
 from prefillwatch.recorder import entries
 from prefillwatch.recorder.chunks import ChunkBuilder, Kind
 from prefillwatch.recorder.file import Header, frame, opening
 from prefillwatch.recorder.flight import ASKED, FlightFolder, FlightTrigger
 from prefillwatch.recorder.introduce import introduce
 from prefillwatch.recorder.learned import learned
-from prefillwatch.recorder.notes import FactNotes, TextNotes
 from prefillwatch.recorder.ring import Ring
 from prefillwatch.recorder.sink import FileSink
 from prefillwatch.settings.processes import ObserverSettings
@@ -39,7 +38,6 @@ log = logging.getLogger(__name__)
 class RecordingObserver(Observer):
     """Records facts to the file of the settings, and keeps the last minutes for the flight recorder."""
 
-    taps_type: ClassVar[type[TapReader]] = FactNotes
     texts: ClassVar[bool] = False
 
     def __init__(
@@ -64,7 +62,9 @@ class RecordingObserver(Observer):
             self._trigger = FlightTrigger()
             self._folder = FlightFolder(Path(settings.flight.dir), settings.flight.disk)
             self._history.heard = lambda document: self._trigger.closed(document, self._clock())
-        self._note_taps(self._notes)
+        self._noting = True
+        if not self.texts:
+            self.taps.notes = FactNotes(self._notes)
 
     def _header(self, *, flight: bool) -> Header:
         return Header(
@@ -78,11 +78,12 @@ class RecordingObserver(Observer):
             analysis=self._settings.analysis,
         )
 
-    def _note_taps(self, notes: ChunkBuilder | None) -> None:
-        assert isinstance(self.taps, (FactNotes, TextNotes))
-        self.taps.notes = notes
-
     # --- What is told ---
+
+    def take_packet(self, data: bytes) -> None:
+        if self.texts and self._noting:
+            self._notes.entry(Kind.RAW_PACKET, self._clock(), data)
+        super().take_packet(data)
 
     def _advance(self, now_ns: int) -> None:
         self._notes.entry(Kind.BEAT if self._in_beat else Kind.ADVANCE, now_ns)
@@ -151,7 +152,7 @@ class RecordingObserver(Observer):
         if self._ring is not None:
             self._keep(self._ring, packed, now_ns)
         elif self._sink is None or self._sink.failed:
-            self._note_taps(None)
+            self._noting, self.taps.notes = False, None
 
     def _keep(self, ring: Ring, packed: bytes, now_ns: int) -> None:
         ring.add(packed, now_ns)
@@ -208,7 +209,6 @@ class RecordingObserver(Observer):
 class TextRecordingObserver(RecordingObserver):
     """Records texts too: what clients and upstream sent, as it came."""
 
-    taps_type: ClassVar[type[TapReader]] = TextNotes
     texts: ClassVar[bool] = True
 
 

@@ -9,19 +9,18 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from prefillwatch.core.bodies import RequestBodies
+from prefillwatch.core.inputs import FactPacket
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.poller import UpstreamPoller
 from prefillwatch.export.admin import serve_admin
-from prefillwatch.observer.bodies import RequestBodies
 from prefillwatch.observer.engine_link import EngineLink
 from prefillwatch.observer.process import Observer
 from prefillwatch.observer.publish import Publisher
-from prefillwatch.observer.taps import TapReader
 from prefillwatch.recorder import entries
-from prefillwatch.recorder.chunks import Entry, FactPacket, Kind
+from prefillwatch.recorder.chunks import Entry, Kind
 from prefillwatch.recorder.file import Header, RecordingError
 from prefillwatch.recorder.learned import recall
-from prefillwatch.recorder.told import ToldTaps
 from prefillwatch.recorder.totals import GapTotals, TotallingPublisher
 from prefillwatch.settings.control import Control
 from prefillwatch.settings.declared import DEFAULTS
@@ -85,7 +84,6 @@ class ReplayObserver(Observer):
             engine_socket="replayed" if header.plugin else "",
             analysis=header.analysis,
         )
-        self.taps_type = TapReader if header.texts else ToldTaps  # type: ignore[misc]
         try:
             super().__init__(settings, clock, lambda: header.wall_offset, header.incident_prefix)
         except (ValueError, ArithmeticError) as error:

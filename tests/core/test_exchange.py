@@ -1,15 +1,10 @@
 """From tap records to metrics: requests and their ends, told as timelines in milliseconds."""
 
 import json
-import sys
 import zlib
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from script import DONE, Observed, Relay, chunk, stream_tokens, usage
+from tests.core.script import DONE, Observed, Relay, chunk, stream_tokens, usage
 
 from prefillwatch.analysis.settings import AnalysisSettings, Slo
 from prefillwatch.export import table

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.observer.lossy import Side, answered, ended, request
-from tests.observer.script import CHAT, DONE, Observed, Relay, chunk, ns, stream_tokens, usage
+from tests.core.lossy import Side, answered, ended, request
+from tests.core.script import CHAT, DONE, Observed, Relay, chunk, ns, stream_tokens, usage
 
 from prefillwatch.export import table
 from prefillwatch.observer.state import relay_now
@@ -41,7 +41,7 @@ def empty(observed: Observed) -> None:
     assert all(prompt.is_over for prompt in room._known.values())
     assert not [incident for incident in ledger.causes.incidents.open if incident.live]
     assert not any(observed.names._held)
-    assert not any(relay.streams or relay.digest or relay.usual._streams for relay in observed.taps.relays.values())
+    assert not any(relay.streams or relay.digest or relay.reading._expected for relay in observed.taps.relays.values())
 
 
 def test_a_stream_whose_end_was_lost_is_closed_and_nothing_is_made_of_it() -> None:

@@ -7,11 +7,12 @@ from typing import Final
 
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import Event, Lifecycle, ModelNames, Request, outcome
-from prefillwatch.observer.bodies import HeldBody, RequestBodies
+from prefillwatch.core.bodies import UNREAD_REASONS, HeldBody, RequestBodies
 from prefillwatch.units import MS
 from prefillwatch.wire.answer import AnswerReader, is_event_stream
 from prefillwatch.wire.in_flight import Stage
 from prefillwatch.wire.printable import printable
+from prefillwatch.wire.recorded import ANSWER_FACTS, REQUEST_FACTS, RecordedReader, RecordedRequest, decode_request
 from prefillwatch.wire.request import RequestFacts
 from prefillwatch.wire.routes import GENERATING, endpoint_of
 from prefillwatch.wire.tap import End, Kind, RequestHead, ResponseHead, decode_payload
@@ -23,7 +24,8 @@ class Exchange:
     """Keeps the reader of the answer and the books of the request in step.
 
     ``slot`` is the place of choice 0 in the token books once its first token came, else -1: with it the usual record,
-    a read with tokens of one choice, needs no call into this class.
+    a read with tokens of one choice, needs no call into this class. A ``recorded`` one is told facts (`wire.recorded`)
+    in place of texts.
     """
 
     __slots__ = (
@@ -35,6 +37,7 @@ class Exchange:
         "_names",
         "_read_ns",
         "_received",
+        "_recorded",
         "_streams",
         "_told_each",
         "facts",
@@ -48,8 +51,18 @@ class Exchange:
         "status",
     )
 
-    def __init__(self, rid: int, head: RequestHead, ledger: Ledger, names: ModelNames, bodies: RequestBodies) -> None:
+    def __init__(
+        self,
+        rid: int,
+        head: RequestHead,
+        ledger: Ledger,
+        names: ModelNames,
+        bodies: RequestBodies,
+        *,
+        recorded: bool = False,
+    ) -> None:
         self.head = head
+        self._recorded = recorded
         self._ledger = ledger
         self._names = names
         self._body = HeldBody(bodies)
@@ -62,7 +75,7 @@ class Exchange:
         self._told_each = False  # usage told the tokens of each read
         self._label = names.admit("")
         self.life = Lifecycle(resumed=head.resumed)
-        self.reader: AnswerReader | None = None
+        self.reader: AnswerReader | RecordedReader | None = None
         self.lost_sight = False  # the rest of the answer cannot be read, and the books know
         self.parts = bytearray()
         self.slot = -1
@@ -164,6 +177,10 @@ class Exchange:
             self.skipped(time_ns, int.from_bytes(payload, "little"))
         elif kind in (Kind.BLOCKED, Kind.UNBLOCKED):
             self.request.block(time_ns, blocked=kind == Kind.BLOCKED)
+        elif self._recorded and kind == REQUEST_FACTS:
+            self._take_recorded(decode_request(payload))
+        elif kind == ANSWER_FACTS and isinstance(self.reader, RecordedReader):
+            self.reader.at_end(payload)
 
     # --- The request ---
 
@@ -178,7 +195,7 @@ class Exchange:
         self._ledger.received(request)
 
     def _read_body(self, time_ns: int, size: int) -> None:
-        if not self._body.ended:
+        if not self._recorded and not self._body.ended:
             self._body_size = size
             self._take_body(self._body.read(self.head, size, time_ns))
 
@@ -202,6 +219,27 @@ class Exchange:
         request.prefix = facts.prefix
         if facts.prompt_tokens is not None and facts.complete:
             request.prompt_tokens, request.prompt_exact = facts.prompt_tokens, True
+
+    def _take_recorded(self, facts: RecordedRequest) -> None:
+        """What its body said, when it was recorded."""
+        request = self.request
+        max_tokens = 0 if facts.no_tokens_due else None
+        self.facts = RequestFacts(endpoint=request.endpoint, model=facts.model, max_tokens=max_tokens)
+        request.prompt_chars = facts.prompt_chars
+        request.text_only = facts.text_only
+        request.streaming = facts.streaming
+        request.sequences = facts.sequences
+        request.prefix = facts.prefix
+        if facts.prompt_tokens is not None:
+            request.prompt_tokens, request.prompt_exact = facts.prompt_tokens, True
+        if facts.unread in UNREAD_REASONS and facts.unread != self.unread:
+            self._body.leave_unread(facts.unread)
+        if self.head.resumed:
+            self._admit(facts.model)
+            self._ledger.received(request)
+        elif request.received_ns:  # read once more, when upstream had accepted it
+            self._admit(facts.model)
+            self._ledger.read_again(request)
 
     def _admit(self, name: str) -> None:
         """The label under which this request is counted from here on."""
@@ -237,7 +275,9 @@ class Exchange:
             if self._read_ns >= 0:
                 self._take_read(self._read_ns)
 
-    def _new_reader(self, content_type: str, content_encoding: str = "") -> AnswerReader:
+    def _new_reader(self, content_type: str, content_encoding: str = "") -> AnswerReader | RecordedReader:
+        if self._recorded:
+            return RecordedReader()
         return AnswerReader(self.request.endpoint, content_type, content_encoding)
 
     def _learn_name(self, name: str) -> None:
@@ -268,7 +308,7 @@ class Exchange:
         if reader.over is not None or reader.finished:
             self._choices_over(reader)
 
-    def _choices_over(self, reader: AnswerReader) -> None:
+    def _choices_over(self, reader: AnswerReader | RecordedReader) -> None:
         for choice in tuple(self.request.slots if reader.finished else reader.over or ()):
             self._ledger.choice_over(self.request, choice)
         if 0 in self.request.over:
@@ -283,7 +323,7 @@ class Exchange:
         else:
             self._begun_unseen(time_ns)
 
-    def _first_tokens(self, time_ns: int, reader: AnswerReader) -> None:
+    def _first_tokens(self, time_ns: int, reader: AnswerReader | RecordedReader) -> None:
         if not self.life.token(time_ns) or self.life.first_token_ns is None:
             self.request.received_ns = 0  # something was not seen: no TTFT
         if not self.request.request_id:
@@ -343,7 +383,7 @@ class Exchange:
         """What cannot be told from an answer is not held against it."""
         return self.reader is not None and self.reader.shows_text and not self.head.resumed
 
-    def _take_usage(self, reader: AnswerReader) -> None:
+    def _take_usage(self, reader: AnswerReader | RecordedReader) -> None:
         request = self.request
         # Some servers tell 0 where they do not count: tokens that were seen are a better witness.
         if reader.prompt_tokens:

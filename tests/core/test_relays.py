@@ -1,13 +1,7 @@
 """Packets that are lost, relays that die, observers that come late."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from script import CHAT, DONE, Observed, Relay, chunk, ns, stream_tokens
+from tests.core.script import CHAT, DONE, Observed, Relay, chunk, ns, stream_tokens
 
 from prefillwatch.export import table
 from prefillwatch.wire.tap import Kind, PacketBuilder, RelayStats, RequestHead, ResponseHead, encode_payload

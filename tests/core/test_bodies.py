@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.core.script import CHAT, Observed, Relay, ns, stream_tokens
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from script import CHAT, Observed, Relay, ns, stream_tokens
-
-from prefillwatch.export import table
-from prefillwatch.observer.bodies import (
+from prefillwatch.core.bodies import (
     ACCEPTED_SHARE,
     MOST_HELD_BYTES,
     SMALL_BYTES,
@@ -24,6 +18,7 @@ from prefillwatch.observer.bodies import (
     HeldBody,
     RequestBodies,
 )
+from prefillwatch.export import table
 from prefillwatch.observer.own_gauges import publish_relays
 from prefillwatch.units import NS
 from prefillwatch.wire.tap import MAX_PAYLOAD_BYTES, Kind, RequestHead, encode_payload

@@ -1,20 +1,16 @@
-"""The usual reads of a packet are taken at once: what comes of it is what comes of them one by one."""
+"""The fast path takes the reads of a packet at once: what comes of it is what the long path makes of them."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.script import DONE, Observed, Relay, chunk, usage
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from script import DONE, Observed, Relay, chunk, usage
-
-from prefillwatch.observer.taps import RelayTap, TapReader
-from prefillwatch.wire.tap import Kind, Packet
+from prefillwatch.core.reading import Other, Reading
+from prefillwatch.wire.tap import Kind
 
 OTHER_ID = chunk().replace(b"chatcmpl-1", b"chatcmpl-2")
 READS = [
@@ -33,30 +29,29 @@ READS = [
     usage(7, 3),
     DONE,
 ]
-USUAL = st.just(chunk())
+EXPECTED = st.just(chunk())
 #: Milliseconds to the next record, stream, what was read, and whether a packet ends, or is lost.
 STEPS = st.lists(
     st.tuples(
         st.sampled_from((1, 20, 150)),
         st.integers(0, 2),
-        USUAL | USUAL | st.sampled_from([*READS, Kind.DATA_PART, Kind.BLOCKED, Kind.UNBLOCKED, Kind.END]),
+        EXPECTED | EXPECTED | st.sampled_from([*READS, Kind.DATA_PART, Kind.BLOCKED, Kind.UNBLOCKED, Kind.END]),
         st.sampled_from(("", "", "ends", "ends", "lost")),
     ),
     max_size=25,
 )
 
 
-class OneByOne(TapReader):
-    """Knows no usual reads."""
+def play(steps: list[Any], *, fast: bool) -> tuple[Any, ...]:
+    """What is known after these steps; ``fast`` False: no read takes the fast path."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not fast:
+            patch.setattr(Reading, "expect", lambda *_: None)
+        return played(steps)
 
-    def _packet(self, relay: RelayTap, packet: Packet) -> None:
-        self._records(relay, packet)
 
-
-def play(steps: list[Any], *, at_once: bool) -> tuple[Any, ...]:
+def played(steps: list[Any]) -> tuple[Any, ...]:
     observed = Observed()
-    if not at_once:
-        observed.taps.__class__ = OneByOne
     relay = Relay(observed)
     streams = [relay.request(0) for _ in range(3)]
     over: set[int] = set()
@@ -114,11 +109,11 @@ def rounded(figures: Any) -> Any:
 
 @settings(max_examples=50, deadline=None)
 @given(STEPS)
-def test_any_packets_give_the_same_facts_as_record_by_record(steps: list[Any]) -> None:
-    assert play(steps, at_once=True) == play(steps, at_once=False)
+def test_both_paths_give_the_same_facts_of_any_packets(steps: list[Any]) -> None:
+    assert play(steps, fast=True) == play(steps, fast=False)
 
 
-def test_only_what_is_unusual_is_looked_at_record_by_record() -> None:
+def test_only_what_is_not_as_expected_takes_the_long_path(monkeypatch: pytest.MonkeyPatch) -> None:
     observed = Observed()
     relay = Relay(observed)
     streams = [relay.request(0) for _ in range(3)]
@@ -127,13 +122,13 @@ def test_only_what_is_unusual_is_looked_at_record_by_record() -> None:
         relay.data(2, stream, chunk())
     relay.flush()
     seen: list[int] = []
-    long_way = observed.taps._records
+    long_path = Reading.records
 
-    def records(relay: RelayTap, records: Any) -> None:
+    def records(reading: Reading, records: Any, other: Other) -> None:
         seen.extend(stream for _, stream, *_ in records)
-        long_way(relay, records)
+        long_path(reading, records, other)
 
-    observed.taps._records = records  # type: ignore[method-assign]
+    monkeypatch.setattr(Reading, "records", records)
     for stream in streams:
         relay.data(20, stream, chunk(" more"))
     relay.flush()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.observer.script import CHAT, DONE, EPOCH_NS, Observed, chunk, usage
+from tests.core.script import CHAT, DONE, EPOCH_NS, Observed, chunk, usage
 
 from prefillwatch.export import table
 from prefillwatch.observer.state import streams_now

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.observer.lossy import Session, Story, describe, losses, recorded, scripted, smallest, tell
-from tests.observer.script import EPOCH_NS
+from tests.core.lossy import Session, Story, describe, losses, recorded, scripted, smallest, tell
+from tests.core.script import EPOCH_NS
 
 from prefillwatch.export import table
 from prefillwatch.units import MS

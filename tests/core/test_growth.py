@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.observer.script import Observed, Relay
+from tests.core.script import Observed, Relay
 
 
 def test_what_is_kept_of_a_request_does_not_depend_on_its_prompt() -> None:

@@ -9,13 +9,13 @@ from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests.models import ModelNames
 from prefillwatch.analysis.requests.prompt_sizes import PromptBuckets
 from prefillwatch.analysis.settings import AnalysisSettings
+from prefillwatch.core.exchange import Exchange
+from prefillwatch.core.relays import Relays
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.export.spec import Spec
-from prefillwatch.observer.exchange import Exchange
 from prefillwatch.observer.gauges import Gauges
 from prefillwatch.observer.incidents import IncidentHistory
 from prefillwatch.observer.publish import Publisher
-from prefillwatch.observer.taps import TapReader
 from prefillwatch.units import MS
 from prefillwatch.wire.tap import End, Finish, Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
 
@@ -62,7 +62,7 @@ class Observed:
         self.publisher = Publisher(self.registry, self.names, buckets, self.history)
         self.ledger = Ledger(settings, self.publisher)
         self.ended: list[tuple[Exchange, End]] = []
-        self.taps = TapReader(self.ledger, self.names, lambda exchange, end: self.ended.append((exchange, end)))
+        self.taps = Relays(self.ledger, self.names, lambda exchange, end: self.ended.append((exchange, end)))
         self.gauges = Gauges(self.registry, self.ledger, self.names)
         self.now_ms = 0.0
 

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from functools import partial
+from typing import Final
 
-from prefillwatch.analysis.ledger import LONG_TEXT, Ledger
+from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import LifecycleError, ModelNames
-from prefillwatch.observer.bodies import RequestBodies
-from prefillwatch.observer.exchange import Exchange
-from prefillwatch.observer.usual import Record, UsualReads
+from prefillwatch.core.bodies import RequestBodies
+from prefillwatch.core.exchange import Exchange
+from prefillwatch.core.inputs import FactPacket
+from prefillwatch.core.noting import FactNotes
+from prefillwatch.core.reading import Other, Reading
 from prefillwatch.units import NS
 from prefillwatch.wire.in_flight import BLOCKED, Ask, InFlight, decode_in_flight, encode_asks, spread
 from prefillwatch.wire.tap import (
@@ -44,14 +47,12 @@ _SILENT_NS: Final = NS
 #: Between two lists of one relay.
 _LIST_EVERY_NS: Final = 500_000_000
 
-_DATA: Final = int(Kind.DATA)
-_DATA_PART: Final = int(Kind.DATA_PART)
-
 
 @dataclass(slots=True)
 class RelayTap:
     """What is known of one relay, across its restarts. ``dropped`` and ``lost`` are totals over all its processes."""
 
+    reading: Reading
     epoch: int = -1
     sequence: int = 0
     packets: int = 0
@@ -70,17 +71,19 @@ class RelayTap:
     lag_sum: float = 0.0
     stats: RelayStats | None = None
     pid: int = 0
-    streams: dict[int, Exchange] = field(default_factory=dict)
-    digest: int = 0  # of their ids
+    digest: int = 0  # of the ids of its streams
     sorted_ids: list[int] = field(default_factory=list)  # of those there were when the list that comes in began
     wants_list: bool = False
     listed_ns: int = 0  # when it was asked for last
     unsure: set[int] = field(default_factory=set)  # streams that have to be told again, and are asked for
     unasked: set[int] = field(default_factory=set)  # those of them that were not asked for yet
-    unwanted: set[int] = field(default_factory=set)  # streams of whose answer nothing more can be read
     last_ns: int = 0  # the newest record
     taken_ns: int = 0  # when it came
-    usual: UsualReads = field(default_factory=UsualReads)
+    recorded: bool = False  # its packets come from a recording, with facts in place of texts
+
+    @property
+    def streams(self) -> dict[int, Exchange]:
+        return self.reading.streams
 
     def take_stats(self, stats: RelayStats) -> None:
         """Running totals of the present process; ours go on over restarts."""
@@ -106,8 +109,9 @@ class RelayTap:
 
     def asks(self, now_ns: int) -> list[bytes]:
         """What it is to be asked now, each in a packet."""
-        packets = encode_asks(Ask.STOP, self.epoch, self.unwanted) + encode_asks(Ask.TELL, self.epoch, self.unasked)
-        self.unwanted.clear()
+        packets = encode_asks(Ask.STOP, self.epoch, self.reading.blind)
+        packets += encode_asks(Ask.TELL, self.epoch, self.unasked)
+        self.reading.blind.clear()
         self.unasked.clear()
         if self.wants_list and now_ns - self.listed_ns >= _LIST_EVERY_NS and not self.is_behind(now_ns):
             self.wants_list, self.listed_ns = False, now_ns
@@ -115,17 +119,17 @@ class RelayTap:
         return packets
 
 
-class TapReader:
-    """Works packets through, relay by relay. Pure of sockets: somebody else reads those."""
-
-    exchange_type: ClassVar[type[Exchange]] = Exchange
+class Relays:
+    """Works the packets of all taps through, relay by relay. Pure of sockets: the process reads those."""
 
     def __init__(self, ledger: Ledger, names: ModelNames, ended: Callable[[Exchange, End], None]) -> None:
         """``ended`` is told of every exchange that is over, before it leaves."""
         self.relays: dict[int, RelayTap] = {}
         self.bodies = RequestBodies()
         self.unreadable = 0  # packets and records that could not be understood
-        self.out_of_order = 0  # records that cannot follow what came before
+        #: Where a recording is made: told the facts of each packet.
+        self.notes: FactNotes | None = None
+        self._out_of_order = 0
         self._ledger = ledger
         self._names = names
         self._ended = ended
@@ -133,22 +137,35 @@ class TapReader:
         self._over: list[Exchange] = []
 
     def feed(self, data: bytes, now_ns: int) -> Packet | None:
-        """One packet as it came from the socket."""
+        """One packet as it came from the socket; None where it cannot be read."""
         try:
             packet = Packet(data)
         except ValueError:
             self.unreadable += 1
+            if self.notes is not None:
+                self.notes.unreadable(now_ns)
             return None
         self.take(packet, now_ns)
         return packet
 
-    def take(self, packet: Packet, now_ns: int) -> None:
-        relay = self.relays.setdefault(packet.relay, RelayTap())
+    def take(self, packet: Packet | FactPacket, now_ns: int) -> None:
+        relay = self.relays.get(packet.relay)
+        if relay is None:
+            relay = self.relays[packet.relay] = RelayTap(Reading(self._ledger))
         if packet.count:
             # A packet may end with news of old: what is told again has its own time.
             relay.last_ns, relay.taken_ns = max(relay.last_ns, packet.last_ns), now_ns
-        self._follow(relay, packet, now_ns)
-        self._packet(relay, packet)
+        other: Other = partial(self._other, relay)
+        if isinstance(packet, FactPacket):
+            relay.recorded = True
+            relay.reading.records(packet.lost, other)
+        if self.notes is None:
+            self._follow(relay, packet, now_ns)
+            relay.reading.take(packet, other)
+        else:
+            self.notes.begin()
+            self._follow(relay, packet, now_ns)
+            self.notes.take(relay.reading, packet, other, now_ns)
 
     def farewell(self, index: int, now_ns: int) -> bytes:
         """The packet that a relay process which died would have sent at its end, had it known."""
@@ -167,6 +184,11 @@ class TapReader:
         return any(relay.is_behind(now_ns) for relay in self.relays.values())
 
     @property
+    def out_of_order(self) -> int:
+        """Records that cannot follow what came before."""
+        return self._out_of_order + sum(relay.reading.out_of_order for relay in self.relays.values())
+
+    @property
     def packets(self) -> int:
         return sum(relay.packets for relay in self.relays.values())
 
@@ -174,15 +196,13 @@ class TapReader:
     def exchanges(self) -> int:
         return sum(len(relay.streams) for relay in self.relays.values())
 
-    def _follow(self, relay: RelayTap, packet: Packet, now_ns: int) -> None:
+    def _follow(self, relay: RelayTap, packet: Packet | FactPacket, now_ns: int) -> None:
         relay.packets += 1
         if packet.epoch != relay.epoch:
             self._lose_streams(relay, now_ns)
             relay.epoch, relay.dropped_before, relay.stats = packet.epoch, relay.dropped, None
         elif packet.sequence != relay.sequence + 1:
-            for exchange in list(relay.streams.values()):
-                self._guard(exchange.hole)
-            relay.usual.forget()
+            relay.reading.hole()
             relay.wants_list = True
             self._ledger.hole_in_all(now_ns)
         relay.sequence = packet.sequence
@@ -190,65 +210,11 @@ class TapReader:
 
     def _lose_streams(self, relay: RelayTap, now_ns: int) -> None:
         relay.lost_streams += len(relay.streams)
-        relay.usual.forget()
-        for streams in (relay.unsure, relay.unasked, relay.unwanted):
+        relay.reading.expect_nothing()
+        for streams in (relay.unsure, relay.unasked, relay.reading.blind):
             streams.clear()
         for stream, exchange in list(relay.streams.items()):
             self._finish(relay, stream, exchange, now_ns, End(Finish.CUT, exchange.status, "relay_died"))
-
-    def _packet(self, relay: RelayTap, packet: Packet) -> None:
-        rest = relay.usual.take(packet, self._ledger)
-        self._records(relay, rest)
-        for stream in {record[1] for record in rest}:
-            relay.usual.expect(stream, relay.streams.get(stream))
-
-    def _records(self, relay: RelayTap, records: Iterable[Record]) -> None:
-        streams, shortest_stall_ns = relay.streams, self._ledger.shortest_stall_ns
-        add_slot, add_time, add_events = self._ledger.add_read
-        for time_ns, stream, kind, payload in records:
-            if kind == _DATA:
-                exchange = streams.get(stream)
-                if exchange is None or (reader := exchange.reader) is None:
-                    continue
-                if exchange.parts:
-                    exchange.parts += payload
-                    payload = bytes(exchange.parts)
-                    exchange.parts.clear()
-                events = reader.feed(payload)
-                slot = exchange.slot
-                if (
-                    slot >= 0
-                    and (events or not reader.is_blind)
-                    and reader.others is None
-                    and not reader.tokens_in_read
-                    and reader.over is None
-                    and not reader.finished
-                ):
-                    if events:
-                        request = exchange.request
-                        chars = reader.chars_in_read
-                        if time_ns - request.last_ns >= shortest_stall_ns or chars >= LONG_TEXT:
-                            self._ledger.returned(request, slot, time_ns, events, chars)
-                        add_slot(slot)
-                        add_time(time_ns)
-                        add_events(events)
-                        request.events += events
-                        request.chars += chars
-                        request.last_ns = time_ns
-                else:
-                    self._long_way(relay, stream, exchange, time_ns, events)
-            elif kind == _DATA_PART:
-                exchange = streams.get(stream)
-                if exchange is not None and exchange.reader is not None:
-                    exchange.parts += payload
-            else:
-                self._other(relay, time_ns, stream, kind, payload)
-
-    def _long_way(self, relay: RelayTap, stream: int, exchange: Exchange, time_ns: int, events: int) -> None:
-        """A read that is not the usual token."""
-        self._guard(exchange.tokens, time_ns, events)
-        if exchange.reader is not None and exchange.reader.is_blind:
-            relay.unwanted.add(stream)
 
     def _other(self, relay: RelayTap, time_ns: int, stream: int, kind: int, payload: bytes) -> None:
         try:
@@ -261,7 +227,7 @@ class TapReader:
             elif exchange := relay.streams.get(stream):
                 exchange.record(kind, time_ns, payload)
         except LifecycleError:
-            self.out_of_order += 1
+            self._out_of_order += 1
         except ValueError:  # msgspec.DecodeError is one
             self.unreadable += 1
 
@@ -277,12 +243,6 @@ class TapReader:
         elif kind == Kind.GONE:
             self._lose_streams(relay, time_ns)
 
-    def _guard(self, call: Callable[..., None], *arguments: int) -> None:
-        try:
-            call(*arguments)
-        except LifecycleError:
-            self.out_of_order += 1
-
     def _begin(self, relay: RelayTap, stream: int, time_ns: int, payload: bytes) -> None:
         head = decode_payload(Kind.REQUEST, payload, RequestHead)
         asked_for = stream in relay.unsure
@@ -295,7 +255,9 @@ class TapReader:
                 known.told_again(time_ns, head)
         elif len(relay.streams) < MAX_EXCHANGES:
             relay.taken_in += asked_for
-            relay.streams[stream] = self.exchange_type(next(self._rids), head, self._ledger, self._names, self.bodies)
+            relay.streams[stream] = Exchange(
+                next(self._rids), head, self._ledger, self._names, self.bodies, recorded=relay.recorded
+            )
             relay.digest ^= spread(stream)
 
     def _compare(self, relay: RelayTap, time_ns: int, told: InFlight) -> None:
@@ -309,7 +271,7 @@ class TapReader:
             if exchange is not None and stream not in there:
                 relay.closed += 1
                 self._finish(relay, stream, exchange, time_ns, End(Finish.LOST, exchange.status))
-                relay.usual.expect(stream, None)
+                relay.reading.expect(stream)
         for stream, read_ns, stage in zip(told.streams, told.read_ns, told.stages, strict=True):
             exchange = relay.streams.get(stream)
             if exchange is not None and exchange.stage >= stage & ~BLOCKED:
@@ -331,8 +293,10 @@ class TapReader:
         try:
             exchange.end(time_ns, end)
         except LifecycleError:
-            self.out_of_order += 1
+            self._out_of_order += 1
         self._ended(exchange, end)
+        if self.notes is not None and exchange.reader is not None:
+            self.notes.answer(stream, time_ns, exchange.reader)
         self._over.append(exchange)
 
     def release_over(self) -> None:

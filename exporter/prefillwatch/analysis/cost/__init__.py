@@ -1,19 +1,21 @@
-"""What a step costs, by the prompt tokens in it, and the advice that follows."""
+"""What a step costs, by the prompt tokens in it, and the advice that follows. `Costs` is the one to ask."""
 
-from prefillwatch.analysis.cost.advice import HARDLY, Advice, Engine, advise
-from prefillwatch.analysis.cost.cost import BETTER, Busy, StepCost, fit
-from prefillwatch.analysis.cost.costmodel import StepModel
-from prefillwatch.analysis.cost.stepcosts import StepCosts
+from prefillwatch.analysis.cost.advice import Advice, Server
+from prefillwatch.analysis.cost.busy_times import Busy, low_quantile_law
+from prefillwatch.analysis.cost.clear_step import ClearStep
+from prefillwatch.analysis.cost.costs import Costs, KnownCost, PromptWork
+from prefillwatch.analysis.cost.law import StepLaw
+from prefillwatch.analysis.cost.samples import StepSample
 
 __all__ = [
-    "BETTER",
-    "HARDLY",
     "Advice",
     "Busy",
-    "Engine",
-    "StepCost",
-    "StepCosts",
-    "StepModel",
-    "advise",
-    "fit",
+    "ClearStep",
+    "Costs",
+    "KnownCost",
+    "PromptWork",
+    "Server",
+    "StepLaw",
+    "StepSample",
+    "low_quantile_law",
 ]

@@ -2,14 +2,6 @@
 
 from prefillwatch.analysis.steps.heartbeat import Heartbeat, Step
 from prefillwatch.analysis.steps.packing import Engine
-from prefillwatch.analysis.steps.timeline import ON_ITS_WAY_NS, TOLD_LATE_NS, PrefillTimeline, StepFacts
+from prefillwatch.analysis.steps.timeline import PrefillTimeline, StepFacts
 
-__all__ = [
-    "ON_ITS_WAY_NS",
-    "TOLD_LATE_NS",
-    "Engine",
-    "Heartbeat",
-    "PrefillTimeline",
-    "Step",
-    "StepFacts",
-]
+__all__ = ["Engine", "Heartbeat", "PrefillTimeline", "Step", "StepFacts"]

@@ -4,6 +4,19 @@ Every busy time is packed anew under one supposed budget after another, with and
 one the prompts fit into the steps, and every step took the time that its tokens cost. Under a smaller one prompts
 find no room, under a larger one long steps stay empty. The longest steps alone would tell less: attention makes late
 chunks of a long prompt so dear that they suggest twice the budget.
+
+Example: two prompts of 3,000 tokens arrived together; steps of 225, 225 and 212 ms followed where a clear one takes 20 ms
+and a token 0.1 ms, with 8 streams decoding. The first token of one came after the second step, that of the other after
+the third. Supposed budgets:
+
+- 1,024: three steps have room for 3,048 tokens, half of what was served. Much is without a place: a large misfit.
+- 2,048: the first prompt takes 2,040 and 960, the second 1,080 and 1,920. Each step took about what that costs: hardly
+  any misfit.
+- 4,096: the first prompt fits into the second step alone, so the first step took 205 ms for nothing: a large misfit.
+
+`Run` is one busy time and knows its misfit under each `Policy`; `Learner` sums them up over the last busy times, the
+latest with the greatest weight, and takes the policy with the least. The law of costs is learned beside it, from the
+same busy times (`cost.busy_times`), since each needs the other: placing needs a cost, and a cost needs placed prompts.
 """
 
 from __future__ import annotations
@@ -12,49 +25,21 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from prefillwatch.analysis.cost import Busy, StepCost, fit
-from prefillwatch.analysis.steps.packing import TOO_LONG, UNLIMITED, Engine, OpenStep, Prompt, place, place_gone
+from prefillwatch.analysis.cost import Busy, StepLaw, low_quantile_law
+from prefillwatch.analysis.steps.packing import UNLIMITED, Engine, OpenStep, Packing, Prompt
+from prefillwatch.analysis.tuning import DEFAULT, Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-RUNS = 64
-"""Busy times kept."""
-
-STEPS = 256
-"""Single steps kept, once it is certain what rode in them."""
-
-ENOUGH_RUNS = 4
-"""So many busy times of which all sizes are known make those without unnecessary."""
-
 NEWS = 8
-"""The cost is learned anew when one in so many steps is new."""
-
-FEWEST_TOKENS = 64
-"""A busy time with fewer prompt tokens says more about the noise than about the engine."""
+"""The cost is learned anew when one in so many steps is new: a bound on work."""
 
 MOST_STEPS = 500
-"""A longer busy time is not packed anew."""
-
-FORGET = 0.95
-"""Weight of a busy time against the one after it: the engine may be started anew with another budget."""
-
-POOR_FIT = 0.15
-"""Share of step time in the wrong place from which on budgets between the powers of two, and caps, are tried …"""
-MUCH_BETTER = 0.7
-"""… and taken when they leave so much less in the wrong place."""
+"""A longer busy time is not packed anew: a bound on work."""
 
 FINER = 16
 """Number of budgets tried between one power of two and the next."""
-
-FEWEST_TOLD = 3
-"""Steps that the engine told of teach a cost from so many on: a single one may have been long for any reason."""
-ENOUGH_STEPS = 12
-"""Steps beyond the first of each busy time that must have been seen before a budget is sought between the powers of
-two."""
-
-PROVEN_BY = 0.5
-"""Steps that must be in the wrong place under an unlimited budget, or without chunked prefill, to refute either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +51,8 @@ class Policy:
     cap: int = UNLIMITED
     """Tokens of one prompt per step."""
 
-    def engine(self, cost: StepCost, proven: bool = False) -> Engine:
-        return Engine(self.budget, self.cap, self.chunked, proven, cost)
+    def engine(self, law: StepLaw, proven: bool = False) -> Engine:
+        return Engine(self.budget, self.cap, self.chunked, proven, law)
 
 
 POWERS = tuple(1 << exponent for exponent in range(9, 18))
@@ -77,12 +62,13 @@ COARSE = tuple(Policy(budget, chunked) for chunked in (True, False) for budget i
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A finished busy time: its steps, and its prompts with the step that made the first token of each, or in which its
-    client left."""
+    """A finished busy time: its steps, and its prompts with the index of the step that made the first token of each, or
+    in which its client left."""
 
-    beats: list[OpenStep]
+    steps: list[OpenStep]
     prompts: list[tuple[Prompt, int]]
-    cost: StepCost = field(default_factory=StepCost)
+    tuning: Tuning = DEFAULT
+    law: StepLaw = field(default_factory=StepLaw)
     misfits: dict[Policy, float] = field(default_factory=dict)
 
     @property
@@ -94,65 +80,81 @@ class Run:
         """What it says about the cost. Once its prompts are placed, the steps without any do not count."""
         served = [prompt for prompt, _ in self.prompts if prompt.gone_ns is None]
         context = sum(prompt.uncached * (prompt.cached + prompt.uncached / 2) for prompt in served)
-        carriers = [beat for beat in self.beats if beat.riders] or self.beats
+        carriers = [step for step in self.steps if step.shares] or self.steps
         tokens = sum(prompt.uncached for prompt in served)
-        return Busy(len(carriers), tokens, context, sum(beat.excess_ns for beat in carriers))
+        return Busy(len(carriers), tokens, context, sum(step.excess_ns for step in carriers))
 
     def misfit(self, policy: Policy) -> float:
         """Steps' worth of time and tokens that are in the wrong place under a policy."""
         found = self.misfits.get(policy)
         if found is None:
-            found = self.misfits[policy] = len(self.beats) * self._misplaced(policy.engine(self.cost))
+            packing = Packing(policy.engine(self.law), self.tuning)
+            found = self.misfits[policy] = len(self.steps) * self._misplaced(packing)
         return found
 
-    def bounded(self, cost: StepCost) -> StepCost:
-        """The cost, or as much less as would make all prompts fit into the time there was."""
-        expected_ns = sum(cost.expect_ns(prompt.uncached, prompt.cached) for prompt, _ in self.prompts)
-        return cost.scaled(min(1.0, sum(beat.excess_ns for beat in self.beats) / max(1.0, expected_ns)))
+    def bounded(self, law: StepLaw) -> StepLaw:
+        """The law, or as much less as would make all prompts fit into the time there was."""
+        expected_ns = sum(law.expect_ns(prompt.uncached, prompt.cached) for prompt, _ in self.prompts)
+        return law.scaled(min(1.0, sum(step.excess_ns for step in self.steps) / max(1.0, expected_ns)))
 
     @property
     def begin(self) -> int:
-        """The first step after those that nobody's decoding showed: they may have been any number of steps."""
-        return 1 + max((index for index, beat in enumerate(self.beats) if not beat.observed), default=-1)
+        """The first step after those made up from first tokens: they may have been any number of steps."""
+        return 1 + max((index for index, step in enumerate(self.steps) if not step.observed), default=-1)
 
     @property
     def tells_budget(self) -> bool:
         seen = any(last >= self.begin and prompt.gone_ns is None for prompt, last in self.prompts)
-        return seen and len(self.beats) <= MOST_STEPS
+        return seen and len(self.steps) <= MOST_STEPS
 
-    def _misplaced(self, engine: Engine) -> float:
-        beats = [beat.blank() for beat in self.beats[self.begin :]]
+    def _misplaced(self, packing: Packing) -> float:
+        steps = [step.emptied() for step in self.steps[self.begin :]]
         for prompt, last in self.prompts:
             if prompt.gone_ns is not None:
-                place_gone(beats, prompt, engine)
+                packing.pack_gone(steps, prompt)
             elif last >= self.begin:
-                place(beats, last - self.begin, prompt, engine)
+                packing.pack_back(steps, last - self.begin, prompt)
         tokens = sum(prompt.uncached for prompt, last in self.prompts if prompt.gone_ns is None and last >= self.begin)
-        placed = sum(each for beat in beats for prompt, each in beat.riders if prompt.gone_ns is None)
-        plausible_ns = TOO_LONG * engine.cost.expect_ns(sum(prompt.uncached for prompt, _ in self.prompts))
-        return misplaced_time(beats, plausible_ns) + (tokens - placed) / tokens
+        placed = sum(each for step in steps for prompt, each in step.shares if prompt.gone_ns is None)
+        total = sum(prompt.uncached for prompt, _ in self.prompts)
+        plausible_ns = self.tuning.cost.slack * packing.law.expect_ns(total)
+        return misplaced_time(steps, plausible_ns) + (tokens - placed) / tokens
 
 
-def misplaced_time(beats: Sequence[OpenStep], plausible_ns: float) -> float:
-    """Share of the time of all steps that does not agree with what rode in them. What goes beyond a plausible time of a
-    step is not the prompts', but a pause."""
-    excess = [min(beat.excess_ns, plausible_ns) for beat in beats]
-    used_ns = sum(beat.used_ns for beat in beats)
-    if not sum(excess) or not used_ns:
+def misplaced_time(steps: Sequence[OpenStep], plausible_ns: float) -> float:
+    """Share of the time of all steps that does not agree with the prompts in them. What goes beyond a plausible time of
+    a step is not the prompts', but a pause."""
+    excess = [min(step.excess_ns, plausible_ns) for step in steps]
+    expected_ns = sum(step.expected_ns for step in steps)
+    if not sum(excess) or not expected_ns:
         return 0.0
-    scale = sum(excess) / used_ns
-    off = sum(abs(its_ns - scale * beat.used_ns) for its_ns, beat in zip(excess, beats, strict=True))
+    scale = sum(excess) / expected_ns
+    off = sum(abs(its_ns - scale * step.expected_ns) for its_ns, step in zip(excess, steps, strict=True))
     return off / (2 * sum(excess))
 
 
 class Learner:
     """Learns budget and cost from the last busy times."""
 
-    __slots__ = ("_dirty", "_engine", "_new_steps", "_policies", "_recalled", "_refine_at", "_runs", "_seen", "_steps")
+    __slots__ = (
+        "_dirty",
+        "_engine",
+        "_new_steps",
+        "_policies",
+        "_recalled",
+        "_refine_at",
+        "_rules",
+        "_runs",
+        "_seen",
+        "_steps",
+        "_tuning",
+    )
 
-    def __init__(self) -> None:
-        self._runs: deque[Run] = deque(maxlen=RUNS)
-        self._steps: deque[OpenStep] = deque(maxlen=STEPS)
+    def __init__(self, tuning: Tuning = DEFAULT) -> None:
+        self._tuning = tuning
+        self._rules = tuning.budget
+        self._runs: deque[Run] = deque(maxlen=self._rules.busy_times)
+        self._steps: deque[OpenStep] = deque(maxlen=self._rules.steps)
         self._engine = self._recalled = Engine()
         self._dirty = False
         self._policies: list[Policy] = list(COARSE)
@@ -170,7 +172,7 @@ class Learner:
     @property
     def engine_of_last_run(self) -> Engine:
         """The same, with no greater cost than the last busy time had time for."""
-        return replace(self.engine, cost=self._runs[-1].cost) if self._runs else self.engine
+        return replace(self.engine, cost=self._runs[-1].law) if self._runs else self.engine
 
     def recall(self, engine: Engine) -> None:
         """What another learned about this engine counts until enough was seen here."""
@@ -179,69 +181,76 @@ class Learner:
 
     @property
     def _relies_on_others(self) -> bool:
-        return self._recalled.cost.known and len(self._runs) < ENOUGH_RUNS
+        return self._recalled.cost.known and len(self._runs) < self._rules.enough_sure
 
     def resized(self) -> None:
         """The size of a prompt was corrected."""
         self._dirty = True
 
-    def add(self, beats: Iterable[OpenStep], released: Sequence[tuple[Prompt, OpenStep]]) -> None:
+    def add(self, steps: Iterable[OpenStep], finished: Sequence[tuple[Prompt, OpenStep]]) -> None:
         """Take in a finished busy time: its steps, and the prompts with the steps that made their first tokens."""
-        makers = {id(beat) for _, beat in released}
-        carriers = [beat for beat in beats if id(beat) in makers or (beat.long and had_work(beat, released))]
-        position = {id(beat): index for index, beat in enumerate(carriers)}
-        prompts = [(prompt, position[id(beat)]) for prompt, beat in released if id(beat) in position]
-        run = Run(carriers, in_order(prompts))
-        if run.busy().tokens >= FEWEST_TOKENS:
+        makers = {id(step) for _, step in finished}
+        carriers = [step for step in steps if id(step) in makers or (step.long and had_work(step, finished))]
+        position = {id(step): index for index, step in enumerate(carriers)}
+        prompts = [(prompt, position[id(step)]) for prompt, step in finished if id(step) in position]
+        run = Run(carriers, in_order(prompts), self._tuning)
+        if run.busy().tokens >= self._rules.fewest_tokens:
             self._runs.append(run)
             self._seen += 1
             self._dirty = True
-            run.cost = run.bounded(self._cost())
+            run.law = run.bounded(self._law())
 
-    def add_step(self, beat: OpenStep) -> None:
-        """Take in a final step with its riders."""
-        seen = self._engine.proven and all(prompt.first_ns is not None for prompt, _ in beat.riders)
-        if (seen or beat.told) and beat.used >= FEWEST_TOKENS:
-            self._steps.append(beat)
+    def add_step(self, step: OpenStep) -> None:
+        """Take in a final step with the prompts in it."""
+        seen = self._engine.proven and all(prompt.first_ns is not None for prompt, _ in step.shares)
+        if (seen or step.reported) and step.tokens >= self._rules.fewest_tokens:
+            self._steps.append(step)
             self._new_steps += 1
             if NEWS * self._new_steps >= len(self._steps):
                 self._new_steps = 0
                 self._dirty = True
 
-    def _cost(self) -> StepCost:
+    def _law(self) -> StepLaw:
         """From what is known for sure, or from all there is as long as that is little."""
         if self._relies_on_others:
             return self._recalled.cost
+        size_error = self._tuning.packing.size_error
         runs = [run for run in self._runs if run.whole]
         sure = [run for run in runs if all(prompt.sure for prompt, _ in run.prompts)]
-        steps = [beat for beat in self._steps if beat.told or all(prompt.was_right for prompt, _ in beat.riders)]
-        singles = [Busy(1, beat.used, beat.token_contexts, beat.excess_ns) for beat in steps]
-        if not runs and len(steps) < FEWEST_TOLD:
-            return StepCost()
-        enough = len(sure) >= ENOUGH_RUNS
-        return fit([*(run.busy() for run in (sure if enough else runs)), *singles])
+        steps = [
+            step
+            for step in self._steps
+            if step.reported or all(prompt.was_right(size_error) for prompt, _ in step.shares)
+        ]
+        if not runs and len(steps) < self._rules.fewest_reported:
+            return StepLaw()
+        enough = len(sure) >= self._rules.enough_sure
+        singles = [Busy(1, step.tokens, step.token_contexts, step.excess_ns) for step in steps]
+        return low_quantile_law([*(run.busy() for run in (sure if enough else runs)), *singles], self._tuning.cost)
 
     def _learn(self) -> Engine:
         if self._relies_on_others:
             return self._recalled
         weighted = self._weighted()
         if not weighted:
-            return Engine(cost=self._cost())
+            return Engine(cost=self._law())
         misfits = self._misfits(weighted, self._policies)
         best = min(self._policies, key=misfits.__getitem__)
-        steps = sum(weight * len(run.beats) for run, weight in weighted)
-        if steps - sum(weight for _, weight in weighted) > ENOUGH_STEPS and misfits[best] > POOR_FIT * steps:
+        steps = sum(weight * len(run.steps) for run, weight in weighted)
+        beyond_first = steps - sum(weight for _, weight in weighted)
+        if beyond_first > self._rules.enough_steps and misfits[best] > self._rules.poor_fit * steps:
             best = self._refined(weighted, best, misfits[best])
             misfits |= self._misfits(weighted, [best])
         whole = min((each for each in self._policies if not each.chunked), key=misfits.__getitem__)
-        if misfits[whole] < misfits[best] + PROVEN_BY:
+        if misfits[whole] < misfits[best] + self._rules.proven_by:
             best = whole
-        proven = misfits[BOUNDLESS] >= misfits[best] + PROVEN_BY and misfits[best] <= POOR_FIT * steps
-        return best.engine(self._cost(), proven)
+        refuted = misfits[BOUNDLESS] >= misfits[best] + self._rules.proven_by
+        proven = refuted and misfits[best] <= self._rules.poor_fit * steps
+        return best.engine(self._law(), proven)
 
     def _weighted(self) -> list[tuple[Run, float]]:
         """Busy times that can tell budgets apart, the latest with the greatest weight."""
-        return [(run, FORGET**age) for age, run in enumerate(reversed(self._runs)) if run.tells_budget]
+        return [(run, self._rules.forget**age) for age, run in enumerate(reversed(self._runs)) if run.tells_budget]
 
     def _misfits(self, weighted: list[tuple[Run, float]], policies: Iterable[Policy]) -> dict[Policy, float]:
         return {policy: sum(weight * run.misfit(policy) for run, weight in weighted) for policy in policies}
@@ -261,15 +270,15 @@ class Learner:
             nearest = min(tries, key=misfits.__getitem__)
             if misfits[nearest] < least:
                 found, least = nearest, misfits[nearest]
-        if least > MUCH_BETTER * misfit:
+        if least > self._rules.much_better * misfit:
             return best
         self._policies.append(found)
         return found
 
 
-def had_work(beat: OpenStep, released: Iterable[tuple[Prompt, OpenStep]]) -> bool:
+def had_work(step: OpenStep, finished: Iterable[tuple[Prompt, OpenStep]]) -> bool:
     """Whether a prompt of the busy time can have been in a step at all."""
-    return any(prompt.sent_ns <= beat.start_ns and beat.end_ns <= maker.end_ns for prompt, maker in released)
+    return any(prompt.sent_ns <= step.start_ns and step.end_ns <= maker.end_ns for prompt, maker in finished)
 
 
 def in_order(prompts: list[tuple[Prompt, int]]) -> list[tuple[Prompt, int]]:

@@ -4,6 +4,10 @@ A step gives every decoding stream at most one read. So the reads of all decodin
 engine: a stream that reads again opens a new step, and reads belong to one step as long as they come within most of a
 clear step of its first. After a long step delivery spreads wider than a fast clear step takes; a stream that is still
 owed its read of the long step does not open a step of its own with it.
+
+Example, in milliseconds, with clear steps of 10: streams a, b and c read at 100 (all three), then a at 400 and b at 401,
+then a at 410, c at 410.5, b at 411, c at 411.5. The steps are 100 to 400, in which c is still owed a read, and 400 to
+410: the read of c at 410.5 is the one it was owed, the one at 411.5 belongs to the step that a opened at 410.
 """
 
 from __future__ import annotations
@@ -15,13 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from prefillwatch.analysis.arrays import IntArray
-from prefillwatch.analysis.steps.clear_step import ClearStep
+from prefillwatch.analysis.cost import ClearStep
+from prefillwatch.analysis.tuning import DEFAULT, StepClock
 
-MOST_OF_A_STEP = 0.8
-AFTER_A_LONG_STEP = 1.5
-WIDEST_SPREAD_NS = 50_000_000
-"""Reads further apart than this are never one step, also while no clear step is known or where clear steps are slow."""
-
+#: In place of the index of a stream's last read: it read in no batch of late, or in the open step, one batch ago.
 NEVER_READ = -2
 READ_IN_OPEN_STEP = -1
 
@@ -31,14 +32,12 @@ class Step:
     """One engine step as seen from the wire. Times are monotonic nanoseconds.
 
     ``start_ns`` is the end of the step before it, or the first token that ended an idle time. ``end_ns`` is the first
-    read of the step, the one nearest to the moment the engine had its tokens. ``streams`` decoders read. A step that
-    is not ``closed`` may still get reads of more streams.
+    read of the step, the one nearest to the moment the engine had its tokens. ``streams`` decoders read.
     """
 
     start_ns: int
     end_ns: int
     streams: int
-    closed: bool = True
 
     @property
     def duration_ns(self) -> int:
@@ -48,35 +47,39 @@ class Step:
 class Heartbeat:
     """Cuts the reads of all decoding streams into engine steps.
 
-    ``clear`` is the timeline's knowledge of clear steps (`PrefillTimeline.clear`), which knows when requests wait.
-    Without it the heartbeat learns by itself from its quicker steps.
+    ``clear`` is what is known of clear steps. The heartbeat only asks: the timeline, which knows when requests wait,
+    teaches it (`PrefillTimeline.clear`).
     """
 
     __slots__ = (
+        "_after_a_long_step",
         "_begun_ns",
         "_clear",
         "_decoding",
-        "_learns",
         "_mark",
+        "_most_of_a_step",
         "_owed",
         "_owed_until_ns",
         "_previous_end_ns",
         "_serial",
         "_streams",
         "_wakes",
+        "_widest_spread_ns",
         "_window_ns",
         "closed_ns",
     )
 
-    def __init__(self, clear: ClearStep | None = None) -> None:
-        self._clear = clear if clear is not None else ClearStep()
-        self._learns = clear is None
+    def __init__(self, clear: ClearStep, clock: StepClock = DEFAULT.clock) -> None:
+        self._clear = clear
+        self._most_of_a_step = clock.most_of_a_step
+        self._after_a_long_step = clock.after_a_long_step
+        self._widest_spread_ns = clock.widest_spread_ns
         self._mark: IntArray = np.full(64, -1, np.int64)
         self._owed = np.zeros(64, np.bool_)
         self._owed_until_ns = 0
         self._serial = 0
         self._begun_ns: int | None = None
-        self._window_ns = WIDEST_SPREAD_NS
+        self._window_ns = self._widest_spread_ns
         self._streams = 0
         self._previous_end_ns: int | None = None
         self._decoding = 0
@@ -93,14 +96,6 @@ class Heartbeat:
     def decoding(self) -> int:
         """Streams between their first token and their end."""
         return self._decoding
-
-    @property
-    def open_step(self) -> Step | None:
-        """The step whose reads are coming in right now."""
-        if self._begun_ns is None:
-            return None
-        start_ns = self._start_of(self._begun_ns)
-        return None if start_ns is None else Step(start_ns, self._begun_ns, self._streams, closed=False)
 
     def joined(self, slot: int, t_ns: int, *, seen: bool = True) -> None:
         """A stream got its first token and decodes from now on. The first one after an idle time starts the clock, if
@@ -188,8 +183,9 @@ class Heartbeat:
         self.closed_ns = max(self.closed_ns, at_ns - 1)
         self._streams = 0
         clear_ns = self._clear.expect_ns(self._decoding)
-        share = AFTER_A_LONG_STEP if self._is_long(at_ns) else MOST_OF_A_STEP
-        self._window_ns = min(round(share * clear_ns), WIDEST_SPREAD_NS) if clear_ns else WIDEST_SPREAD_NS
+        share = self._after_a_long_step if self._is_long(at_ns) else self._most_of_a_step
+        widest_ns = self._widest_spread_ns
+        self._window_ns = min(round(share * clear_ns), widest_ns) if clear_ns else widest_ns
 
     def _is_long(self, end_ns: int) -> bool:
         start_ns = self._start_of(end_ns)
@@ -216,8 +212,6 @@ class Heartbeat:
         if start_ns is None:
             return False
         steps.append(Step(start_ns, end_ns, self._streams))
-        if self._learns:
-            self._clear.observe(end_ns - start_ns, self._streams, waiting=True)
         if was_long:
             np.equal(self._mark, self._serial - 1, out=self._owed)
             self._owed_until_ns = end_ns + self._window_ns

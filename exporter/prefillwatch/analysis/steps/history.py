@@ -76,8 +76,11 @@ def joined(first: Columns, then: Columns) -> Columns:
 def largest_during(starts_ns: IntArray, ends_ns: IntArray, steps: Columns) -> IntArray:
     """Largest prompt of the steps that each gap covers.
 
-    A gap covers the steps that ended in it, since its reads come with a delay after the end of a step that is shorter
-    than a step that matters. A gap in which no step ended lies inside one, which counts then.
+    A gap covers the steps that ended in it: the reads at its two ends come after the ends of their steps, by a delay
+    that is shorter than any step that matters. A gap in which no step ended lies inside one, and that one counts.
+
+    Example: steps end at 10, 20, 320 and 330, the third with a prompt of 2,500 tokens. A gap from 21 to 321 covers the
+    third step: 2,500. One from 11 to 21 covers the second: 0. One from 100 to 300 lies inside the third: 2,500.
     """
     # Of the steps of minutes only the last few are asked for, and most often there was no prompt in them.
     recent = int(steps[1].searchsorted(starts_ns.min(initial=np.iinfo(np.int64).max), "right"))

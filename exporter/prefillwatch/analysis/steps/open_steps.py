@@ -1,4 +1,13 @@
-"""The steps that are not final yet, and which of them made which first token."""
+"""The steps that are not final yet, and which of them made which first token.
+
+Example, in milliseconds: clear steps end at 10, 20 and 30, a long one at 90, a clear one at 100. A first token comes at
+103. Steps from 88 to 113 (15 ms before it to 10 ms after) may have made it; the latest of them that was long enough for
+its prompt is the one at 90, so the prompt is noted as `finished` there, although a clear step ended in between.
+
+`all` holds the steps in order of time. `scanned` counts those at the front of which it is settled which first tokens
+they made; a first token that comes later than that cannot belong to them. With no stream decoding nothing shows the
+engine's steps; then a step is made up that ends with the first token (`observed` False).
+"""
 
 from __future__ import annotations
 
@@ -7,26 +16,25 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from prefillwatch.analysis.steps.packing import TOO_SHORT, Engine, OpenStep, Prompt
+from prefillwatch.analysis.steps.packing import OpenStep, Packing, Prompt
+from prefillwatch.analysis.tuning import DEFAULT, Tuning
 
 if TYPE_CHECKING:
-    from prefillwatch.analysis.steps.clear_step import ClearStep
-
-TRAIL_NS = 15_000_000
-"""First tokens come up to so much later than the first read of the step that made them …"""
-LEAD_NS = 10_000_000
-"""… and up to so much earlier, since delivery after a long step spreads."""
+    from prefillwatch.analysis.cost import ClearStep
 
 _end = attrgetter("end_ns")
 
 
 class OpenSteps:
-    """Steps in order of time. Those before ``scanned`` have been told whose first tokens they made."""
+    """Steps in order of time, the first `scanned` of them with all their first tokens known."""
 
-    __slots__ = ("_clear", "_dropped_end_ns", "all", "last_end_ns", "scanned")
+    __slots__ = ("_after_ns", "_before_ns", "_clear", "_clear_at_least", "_dropped_end_ns", "all", "last_end_ns", "scanned")
 
-    def __init__(self, clear: ClearStep) -> None:
+    def __init__(self, clear: ClearStep, tuning: Tuning = DEFAULT) -> None:
         self._clear = clear
+        self._after_ns = tuning.first_tokens.after_first_read_ns
+        self._before_ns = tuning.first_tokens.before_first_read_ns
+        self._clear_at_least = tuning.packing.clear_at_least
         self._dropped_end_ns = 0
         self.all: list[OpenStep] = []
         self.scanned = 0
@@ -36,24 +44,25 @@ class OpenSteps:
         return len(self.all)
 
     def make(self, start_ns: int, end_ns: int, decoders: int, observed: bool = True) -> OpenStep:
-        beat = OpenStep(start_ns, end_ns, decoders, self._clear.expect_ns(decoders), False, observed)
-        self._begin(beat, start_ns)
-        return beat
+        step = OpenStep(start_ns, end_ns, decoders, self._clear.expect_ns(decoders), False, observed)
+        self._begin(step, start_ns)
+        return step
 
-    def _begin(self, beat: OpenStep, start_ns: int) -> None:
-        """Let a step begin at this moment, which decides whether it is long."""
-        beat.start_ns = start_ns
-        beat.long = 0 < self._clear.long_ns(beat.decoders) < beat.end_ns - start_ns
+    def _begin(self, step: OpenStep, start_ns: int) -> None:
+        """Let a step begin at this moment, which decides whether it is long, or clear, or too short to be either."""
+        step.start_ns = start_ns
+        step.long = 0 < self._clear.long_ns(step.decoders) < step.end_ns - start_ns
+        step.is_clear = not step.long and step.end_ns - start_ns >= self._clear_at_least * step.clear_ns
 
-    def append(self, beat: OpenStep) -> None:
-        self.all.append(beat)
-        self.last_end_ns = max(self.last_end_ns, beat.end_ns)
+    def append(self, step: OpenStep) -> None:
+        self.all.append(step)
+        self.last_end_ns = max(self.last_end_ns, step.end_ns)
 
-    def index(self, beat: OpenStep) -> int | None:
+    def index(self, step: OpenStep) -> int | None:
         """Where a step is; None when it is gone."""
-        index = bisect_left(self.all, beat.end_ns, key=_end)
-        while index < len(self.all) and self.all[index].end_ns == beat.end_ns:
-            if self.all[index] is beat:
+        index = bisect_left(self.all, step.end_ns, key=_end)
+        while index < len(self.all) and self.all[index].end_ns == step.end_ns:
+            if self.all[index] is step:
                 return index
             index += 1
         return None
@@ -71,38 +80,39 @@ class OpenSteps:
             del self.all[:count]
             self.scanned = max(0, self.scanned - count)
 
-    def replace_end(self, start_ns: int) -> list[Prompt]:
-        """Forget the latest steps that ended after a moment and are not the engine's own account. Returns the prompts
-        whose first tokens they were taken to have made."""
-        released: list[Prompt] = []
-        while len(self.all) > self.scanned and not self.all[-1].told and self.all[-1].end_ns > start_ns:
-            released += self.all.pop().released
-        return released
+    def take_back(self, start_ns: int) -> list[Prompt]:
+        """Forget the latest steps that ended after a moment and were not reported by the engine, which now reports what
+        happened then. Returns the prompts that they were taken to have finished."""
+        finished: list[Prompt] = []
+        while len(self.all) > self.scanned and not self.all[-1].reported and self.all[-1].end_ns > start_ns:
+            finished += self.all.pop().finished
+        return finished
 
-    def release(self, prompt: Prompt, engine: Engine, waits_since_ns: int) -> None:
+    def note_finished(self, prompt: Prompt, packing: Packing, waits_since_ns: int) -> None:
         """Find the step that made a first token, or make one up where no stream was there to show it.
 
-        ``waits_since_ns``: since when somebody waited, from where a made-up step may begin.
+        ``waits_since_ns``: since when a prompt waited, from where a made-up step may begin.
         """
         first_ns = prompt.over_ns
-        low = max(self.scanned, bisect_left(self.all, first_ns - TRAIL_NS, key=_end))
-        high = bisect_right(self.all, first_ns + LEAD_NS, key=_end)
+        low = max(self.scanned, bisect_left(self.all, first_ns - self._after_ns, key=_end))
+        high = bisect_right(self.all, first_ns + self._before_ns, key=_end)
         while high > low and self.all[high - 1].start_ns >= first_ns:
             high -= 1  # it began with this first token or later
-        index = self._maker(prompt, low, high, engine) if low < high else self._make_up(first_ns, waits_since_ns)
-        self.all[index].released.append(prompt)
+        index = self._maker(prompt, low, high, packing) if low < high else self._make_up(first_ns, waits_since_ns)
+        self.all[index].finished.append(prompt)
 
-    def _maker(self, prompt: Prompt, low: int, high: int, engine: Engine) -> int:
+    def _maker(self, prompt: Prompt, low: int, high: int, packing: Packing) -> int:
         """The step among those near the first token: the latest that was long enough, else the last one before it."""
-        needed_ns = TOO_SHORT * engine.cost.expect_ns(min(prompt.uncached, engine.budget or prompt.uncached))
+        tokens = min(prompt.uncached, packing.engine.budget or prompt.uncached)
+        needed_ns = packing.too_short_ns(packing.law.expect_ns(tokens))
         last = low
         for index in range(high - 1, low - 1, -1):
-            beat = self.all[index]
-            if beat.start_ns < prompt.sent_ns:
+            step = self.all[index]
+            if step.start_ns < prompt.sent_ns:
                 break
-            if beat.end_ns <= prompt.over_ns:
+            if step.end_ns <= prompt.over_ns:
                 last = max(last, index)
-            if beat.long and beat.excess_ns >= needed_ns:
+            if step.long and step.excess_ns >= needed_ns:
                 return index
         return last
 
@@ -120,19 +130,20 @@ class OpenSteps:
         self.last_end_ns = max(self.last_end_ns, first_ns)
         return index
 
-    def part(self, beat: OpenStep, tokens: int, others_wait: bool, engine: Engine) -> None:
-        """Part a made-up step into as many as the tokens it finished need; the last may be less than full."""
-        took_ns = beat.end_ns - beat.start_ns
-        steps = -(-tokens // engine.budget) if engine.budget else 1
-        if engine.budget and engine.cost.known:
-            steps = min(steps, round(took_ns / (beat.clear_ns + engine.cost.expect_ns(engine.budget))))
-        index = self.index(beat)
-        if steps < 2 or not beat.long or index is None:
+    def split(self, step: OpenStep, tokens: int, others_wait: bool, packing: Packing) -> None:
+        """Split a made-up step into as many as the tokens it finished need; the last may be less than full."""
+        budget = packing.engine.budget
+        took_ns = step.end_ns - step.start_ns
+        steps = -(-tokens // budget) if budget else 1
+        if budget and packing.law.known:
+            steps = min(steps, round(took_ns / (step.clear_ns + packing.law.expect_ns(budget))))
+        index = self.index(step)
+        if steps < 2 or not step.long or index is None:
             return
-        full = steps if others_wait else max(steps - 1, tokens / engine.budget)
-        starts = [beat.start_ns + round(each * took_ns / full) for each in range(steps)]
+        full = steps if others_wait else max(steps - 1, tokens / budget)
+        starts = [step.start_ns + round(each * took_ns / full) for each in range(steps)]
         parts = [self.make(start, end, 0, observed=False) for start, end in pairwise(starts)]
-        self._begin(beat, starts[-1])
+        self._begin(step, starts[-1])
         self.all[index:index] = parts
         if index <= self.scanned:
             self.scanned += len(parts)

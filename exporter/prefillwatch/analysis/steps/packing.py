@@ -1,8 +1,17 @@
-"""Which steps a prompt rode in, given the step that made its first token.
+"""Which steps a prompt was in, given the step that made its first token.
 
 The engine serves prompts in order, each step up to its token budget, and goes on with a prompt it has begun in every
 step until it is done. So a prompt's steps are a run without a hole that ends with the step of its first token, every
 one of them but the last long enough for all the prompt tokens it had room for.
+
+Example. The budget is 2,048 tokens, 8 streams decode, a clear step takes 20 ms and a prompt token 0.1 ms. Steps of 20,
+224, 224, 212 and 20 ms were seen, and the first token of a prompt of 6,000 tokens right after the fourth:
+
+- The way back (`Packing.may_carry`): the third and the second step each had room for 2,040 tokens (2,048 less the 8
+  decoders) and took the 204 ms that these cost. The first was clear; there the run begins at the earliest.
+- Where it began (`_first`): two full steps before the last make 4,080 tokens, fewer than 6,000, so it was in both.
+- The shares (`_fill_in_order`): 2,040, 2,040, and the rest of 1,920 in the last, which had time for that.
+- What is left of the fourth step (120 tokens of room) goes to the next prompt in order.
 """
 
 from __future__ import annotations
@@ -10,30 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from prefillwatch.analysis.cost import StepCost
+from prefillwatch.analysis.cost import StepLaw
+from prefillwatch.analysis.tuning import DEFAULT, Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
 UNLIMITED = 1 << 40
-
-TOO_SHORT = 0.5
-"""A step shorter than this part of what its tokens should cost did not carry them."""
-
-TOO_LONG = 2.0
-"""A step carries at most so many times the tokens that its time should pay for."""
-
-NEARLY = 0.1
-"""A size estimated this well does no harm."""
-
-FULL = 0.99
-"""A step with so much of its budget used is full."""
-
-CLEAR_AT_LEAST = 0.6
-"""A step shorter than this part of a clear one is a splinter of another and proves nothing."""
-
-EXPLAINED = 0.75
-"""A step whose known prompts should take so much of its time has no unknown ones."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +36,6 @@ class Prompt:
     sent_ns: int
     tokens: int
     uncached: int
-    group: Hashable = None
     streamed: bool = True
     sure: bool = False
     """Usage has told the size."""
@@ -56,19 +47,14 @@ class Prompt:
     gone_ns: int | None = None
     engine_prefill_ns: int | None = None
     engine_start_ns: int | None = None
-    told: int = 0
-    """Tokens that the engine itself told of."""
+    reported: int = 0
+    """Tokens of it in the steps that the engine reported so far."""
     guessed: int = 0
-    """Tokens given to it by guesses, before its first token told."""
+    """Tokens given to it by guesses, before its first token came."""
 
     @property
     def is_over(self) -> bool:
         return self.first_ns is not None or self.gone_ns is not None
-
-    @property
-    def was_right(self) -> bool:
-        """Whether it was placed with the size that turned out to be true."""
-        return self.sure and abs(self.uncached - self.placed_size) <= NEARLY * self.uncached
 
     @property
     def cached(self) -> int:
@@ -82,10 +68,18 @@ class Prompt:
         assert over_ns is not None
         return over_ns
 
+    def was_right(self, size_error: float) -> bool:
+        """Whether it was placed with the size that turned out to be true, up to this part of it."""
+        return self.sure and abs(self.uncached - self.placed_size) <= size_error * self.uncached
+
 
 @dataclass(slots=True, eq=False)
 class OpenStep:
-    """A step of the heartbeat while its riders are worked out."""
+    """A step while it is worked out which prompts were in it.
+
+    In the example above the third step ends up with ``shares`` of one pair (the prompt, 2,040), ``tokens`` 2,040 and
+    ``expected_ns`` 204 ms; its excess is 204 ms, so it is explained. ``finished`` of the fourth is the prompt.
+    """
 
     start_ns: int
     end_ns: int
@@ -93,22 +87,28 @@ class OpenStep:
     clear_ns: int
     """What the step would have taken without a prompt."""
     long: bool
+    """It took more than decoding does."""
     observed: bool = True
     """False: no stream was decoding; the step was made up from first tokens."""
-    told: bool = False
-    """The engine itself told what rode in it."""
-    used: int = 0
-    used_ns: float = 0.0
-    """What its riders should cost."""
-    released: list[Prompt] = field(default_factory=list)
+    reported: bool = False
+    """The engine itself reported which prompts were in it."""
+    is_clear: bool = False
+    """It shows that the engine made a step without a prompt."""
+    tokens: int = 0
+    """Prompt tokens in it so far."""
+    expected_ns: float = 0.0
+    """What these should cost."""
+    finished: list[Prompt] = field(default_factory=list)
     """Prompts whose first tokens it made."""
-    riders: list[tuple[Prompt, int]] = field(default_factory=list)
+    shares: list[tuple[Prompt, int]] = field(default_factory=list)
+    """Prompts that were in it, and how many tokens of each."""
     token_contexts: float = 0.0
-    """Tokens of its riders times the context before each of them."""
+    """Tokens of its prompts times the context before each of them."""
     guesses: list[tuple[Prompt, int]] = field(default_factory=list)
+    """What the shares probably are, from when the step was seen; for as long as nothing better is known."""
 
-    def blank(self) -> OpenStep:
-        """The same step without riders."""
+    def emptied(self) -> OpenStep:
+        """The same step before any prompt was put into it."""
         return OpenStep(self.start_ns, self.end_ns, self.decoders, self.clear_ns, self.long, self.observed)
 
     @property
@@ -116,26 +116,21 @@ class OpenStep:
         """Time beyond a clear step: what the prompts in it cost."""
         return max(0, self.end_ns - self.start_ns - self.clear_ns)
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether it shows that the engine made a step without a prompt."""
-        return not self.long and self.end_ns - self.start_ns >= CLEAR_AT_LEAST * self.clear_ns
-
     def covers(self, at_ns: int) -> bool:
         return self.start_ns < at_ns <= self.end_ns
 
     @property
     def largest(self) -> int:
         """Size of the largest prompt in it; by guess as long as nothing is known."""
-        aboard = [prompt.tokens for prompt, _ in self.riders or self.guesses]
-        return max(aboard + [prompt.tokens for prompt in self.released], default=0)
+        sizes = [prompt.tokens for prompt, _ in self.shares or self.guesses]
+        return max(sizes + [prompt.tokens for prompt in self.finished], default=0)
 
-    def board(self, prompt: Prompt, tokens: int, before: int, cost: StepCost) -> None:
-        """Give a prompt a place for some of its tokens, which follow ``before`` others in the KV cache."""
-        self.used += tokens
-        self.used_ns += cost.expect_ns(tokens, before)
+    def put(self, prompt: Prompt, tokens: int, before: int, law: StepLaw) -> None:
+        """Put some tokens of a prompt into the step, which follow ``before`` others in the KV cache."""
+        self.tokens += tokens
+        self.expected_ns += law.expect_ns(tokens, before)
         self.token_contexts += tokens * (before + tokens / 2)
-        self.riders.append((prompt, tokens))
+        self.shares.append((prompt, tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,116 +144,124 @@ class Engine:
     chunked: bool = True
     proven: bool = False
     """Steps were seen that a larger budget would have made otherwise; else the budget may be larger."""
-    cost: StepCost = field(default_factory=StepCost)
+    cost: StepLaw = field(default_factory=StepLaw)
 
-    def room(self, beat: OpenStep) -> int:
+
+class Packing:
+    """How this engine fills its steps, as far as it is known."""
+
+    __slots__ = ("_rules", "_slack", "engine", "law")
+
+    def __init__(self, engine: Engine, tuning: Tuning = DEFAULT) -> None:
+        self.engine = engine
+        self.law = engine.cost
+        self._rules = tuning.packing
+        self._slack = tuning.cost.slack
+
+    # --- What a step has left ---
+
+    def room(self, step: OpenStep) -> int:
         """Prompt tokens the step could still take."""
-        if not self.budget:
+        if not self.engine.budget:
             return UNLIMITED
-        return max(0, self.budget - beat.decoders - beat.used)
+        return max(0, self.engine.budget - step.decoders - step.tokens)
 
-    def chunk(self, beat: OpenStep) -> int:
+    def chunk(self, step: OpenStep) -> int:
         """Tokens of one more prompt that the step could take."""
-        return min(self.cap, self.room(beat))
+        return min(self.engine.cap, self.room(step))
 
-    def fitting(self, beat: OpenStep, prompt: Prompt, tokens: int) -> int:
+    def fitting(self, step: OpenStep, prompt: Prompt, tokens: int) -> int:
         """How many of these tokens of a prompt the step had room for, and time. Where the time was far too short,
         only as many as it paid for: the others were in the cache, unless usage has told better."""
-        tokens = min(tokens, self.chunk(beat))
-        if (prompt.sure and prompt.first_ns is not None) or not self.cost.trusted:
+        tokens = min(tokens, self.chunk(step))
+        if (prompt.sure and prompt.first_ns is not None) or not self.law.trusted:
             return tokens
-        if beat.used_ns + self.cost.expect_ns(tokens) <= TOO_LONG * max(beat.excess_ns, beat.clear_ns):
+        if step.expected_ns + self.law.expect_ns(tokens) <= self._slack * max(step.excess_ns, step.clear_ns):
             return tokens
-        return max(0, min(tokens, self.cost.tokens_in(beat.excess_ns - beat.used_ns)))
+        return max(0, min(tokens, self.law.tokens_in(step.excess_ns - step.expected_ns)))
 
-    def fills(self, beat: OpenStep) -> bool:
-        """Whether known prompts leave a step no room for others."""
-        return bool(self.budget) and beat.used >= FULL * (self.budget - beat.decoders)
+    def fills(self, step: OpenStep) -> bool:
+        """Whether the prompts in it leave a step no room for others."""
+        budget = self.engine.budget
+        return bool(budget) and step.tokens >= self._rules.full * (budget - step.decoders)
 
-    def explains(self, beat: OpenStep) -> bool:
-        """Whether known prompts leave a step no room or no time for others."""
-        return self.fills(beat) or (self.cost.known and beat.used_ns >= EXPLAINED * beat.excess_ns)
+    def explains(self, step: OpenStep) -> bool:
+        """Whether the prompts in it leave a step no room or no time for others."""
+        return self.fills(step) or (self.law.known and step.expected_ns >= self._rules.explained * step.excess_ns)
 
+    def too_short_ns(self, expected_ns: float) -> float:
+        """A step whose time beyond a clear one is less than this did not carry tokens that should take so long."""
+        return self._rules.too_short * expected_ns
 
-def place(beats: Sequence[OpenStep], last: int, prompt: Prompt, engine: Engine) -> int:
-    """Put a prompt into its steps; ``last`` is the index of the one that made its first token. Returns the first."""
-    lowest = _lowest(beats, last, prompt, engine)
-    if engine.budget:
-        first = _first(beats, lowest, last, prompt, engine)
-        _board_in_order(beats[first : last + 1], prompt, engine)
-    else:
-        first = lowest
-        _board_by_time(beats[first : last + 1], prompt, engine.cost)
-    return first
+    def may_carry(self, step: OpenStep, prompt: Prompt) -> bool:
+        """Whether the step may have carried a chunk of the prompt without finishing it.
 
+        A prompt that the engine has begun gets all the room there is, so the step must be long enough for that.
+        """
+        if not step.long or step.start_ns < prompt.sent_ns:
+            return False
+        if not self.engine.budget:
+            return not self.explains(step)
+        chunk = min(prompt.uncached, self.chunk(step))
+        return chunk > 0 and step.excess_ns >= self.too_short_ns(step.expected_ns + self.law.expect_ns(chunk))
 
-def fill_up(beat: OpenStep, prompt: Prompt, rest: int, engine: Engine) -> int:
-    """Give what room and time a long step has left to a prompt whose first token never shows. Returns its new rest."""
-    there = prompt.sent_ns <= beat.start_ns and (prompt.gone_ns is None or prompt.gone_ns > beat.start_ns)
-    if not beat.long or not there:
-        return rest
-    tokens = engine.fitting(beat, prompt, rest)
-    if tokens:
-        beat.board(prompt, tokens, prompt.tokens - rest, engine.cost)
-    return rest - tokens
+    # --- Putting prompts into steps ---
 
+    def pack_back(self, steps: Sequence[OpenStep], last: int, prompt: Prompt) -> int:
+        """Put a prompt into its steps; ``last`` is the index of the one that made its first token. Returns the first."""
+        first = last
+        while first > 0 and self.engine.chunked and self.may_carry(steps[first - 1], prompt):
+            first -= 1
+        if self.engine.budget:
+            first = self._first(steps, first, last, prompt)
+            self._fill_in_order(steps[first : last + 1], prompt)
+        else:
+            self._fill_by_time(steps[first : last + 1], prompt)
+        return first
 
-def place_gone(beats: Sequence[OpenStep], prompt: Prompt, engine: Engine) -> None:
-    """Put a prompt whose client left into what room and time the steps had left until then."""
-    rest = prompt.uncached
-    for beat in beats:
-        if rest <= 0 or beat.start_ns >= prompt.over_ns:
-            break
-        rest = fill_up(beat, prompt, rest, engine)
+    def fill_rest(self, step: OpenStep, prompt: Prompt, rest: int) -> int:
+        """Give what room and time a long step has left to a prompt whose first token never shows. Returns its new
+        rest."""
+        there = prompt.sent_ns <= step.start_ns and (prompt.gone_ns is None or prompt.gone_ns > step.start_ns)
+        if not step.long or not there:
+            return rest
+        tokens = self.fitting(step, prompt, rest)
+        if tokens:
+            step.put(prompt, tokens, prompt.tokens - rest, self.law)
+        return rest - tokens
 
+    def pack_gone(self, steps: Sequence[OpenStep], prompt: Prompt) -> None:
+        """Put a prompt whose client left into what room and time the steps had left until then."""
+        rest = prompt.uncached
+        for step in steps:
+            if rest <= 0 or step.start_ns >= prompt.over_ns:
+                break
+            rest = self.fill_rest(step, prompt, rest)
 
-def _lowest(beats: Sequence[OpenStep], last: int, prompt: Prompt, engine: Engine) -> int:
-    """The earliest step the prompt can have been in: after it arrived, in a run of steps that had room and time."""
-    first = last
-    while first > 0 and engine.chunked and may_carry(beats[first - 1], prompt, engine):
-        first -= 1
-    return first
+    def _first(self, steps: Sequence[OpenStep], lowest: int, last: int, prompt: Prompt) -> int:
+        """The earliest step from which on the prompt would have finished in its last step, not before."""
+        before_last = 0
+        first = last
+        for index in range(last - 1, lowest - 1, -1):
+            before_last += self.chunk(steps[index])
+            if before_last >= prompt.uncached:
+                break  # begun there, it would have been done before
+            first = index
+        return first
 
+    def _fill_in_order(self, steps: Sequence[OpenStep], prompt: Prompt) -> None:
+        """Fill the steps from the first on; the last one takes the rest, as far as it was long enough for it."""
+        done = 0
+        for step in steps[:-1]:
+            chunk = min(self.chunk(step), prompt.uncached - 1 - done)
+            if chunk > 0:
+                step.put(prompt, chunk, prompt.cached + done, self.law)
+                done += chunk
+        rest = max(1, self.fitting(steps[-1], prompt, prompt.uncached - done))
+        steps[-1].put(prompt, rest, prompt.cached + done, self.law)
 
-def may_carry(beat: OpenStep, prompt: Prompt, engine: Engine) -> bool:
-    """Whether the step may have carried a chunk of the prompt without finishing it.
-
-    A prompt that the engine has begun gets all the room there is, so the step must be long enough for that.
-    """
-    if not beat.long or beat.start_ns < prompt.sent_ns:
-        return False
-    if not engine.budget:
-        return not engine.explains(beat)
-    chunk = min(prompt.uncached, engine.chunk(beat))
-    return chunk > 0 and beat.excess_ns >= TOO_SHORT * (beat.used_ns + engine.cost.expect_ns(chunk))
-
-
-def _first(beats: Sequence[OpenStep], lowest: int, last: int, prompt: Prompt, engine: Engine) -> int:
-    """The earliest step from which on the prompt would have finished in its last step, not before."""
-    before_last = 0
-    first = last
-    for index in range(last - 1, lowest - 1, -1):
-        before_last += engine.chunk(beats[index])
-        if before_last >= prompt.uncached:
-            break  # begun there, it would have been done before
-        first = index
-    return first
-
-
-def _board_in_order(beats: Sequence[OpenStep], prompt: Prompt, engine: Engine) -> None:
-    """Fill the steps from the first on; the last one takes the rest, as far as it was long enough for it."""
-    done = 0
-    for beat in beats[:-1]:
-        chunk = min(engine.chunk(beat), prompt.uncached - 1 - done)
-        if chunk > 0:
-            beat.board(prompt, chunk, prompt.cached + done, engine.cost)
-            done += chunk
-    rest = max(1, engine.fitting(beats[-1], prompt, prompt.uncached - done))
-    beats[-1].board(prompt, rest, prompt.cached + done, engine.cost)
-
-
-def _board_by_time(beats: Sequence[OpenStep], prompt: Prompt, cost: StepCost) -> None:
-    """Without a known budget the tokens go by the time the steps took."""
-    total_ns = sum(beat.excess_ns for beat in beats) or 1
-    for beat in beats:
-        beat.board(prompt, max(1, round(prompt.uncached * beat.excess_ns / total_ns)), 0, cost)
+    def _fill_by_time(self, steps: Sequence[OpenStep], prompt: Prompt) -> None:
+        """Without a known budget the tokens go by the time the steps took."""
+        total_ns = sum(step.excess_ns for step in steps) or 1
+        for step in steps:
+            step.put(prompt, max(1, round(prompt.uncached * step.excess_ns / total_ns)), 0, self.law)

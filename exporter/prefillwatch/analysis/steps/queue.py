@@ -1,4 +1,10 @@
-"""Requests from being sent until their prompts have found their place among the engine's steps."""
+"""Requests from being sent until their prompts have found their place among the engine's steps.
+
+A prompt is in these books, in this order: `waiting` and `unplaced` from when it is sent; with its first token it leaves
+`waiting` and is in `firsts` until the step that made that token is known; it leaves `unplaced` when it has been put into
+its steps. One whose client leaves goes from both to `left`. An answer that is not streamed shows no first token, so its
+prompt is in `silent`, with the tokens that have no place yet.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +20,24 @@ if TYPE_CHECKING:
     from prefillwatch.analysis.steps.packing import Prompt
 
 OLDEST = 64
-"""So many of those who wait longest are looked at for a large prompt."""
+"""So many of the prompts that wait longest are looked at for a large one: a bound on work."""
 
 by_arrival = attrgetter("sent_ns")
 by_first_token = attrgetter("first_ns")
 
 
 class PromptQueue:
-    """Who waits, who got a first token that is not placed yet, who left without one. All in order of arrival."""
+    """Prompts that wait, that have a first token and no place yet, that left without one. All in order of arrival."""
 
     __slots__ = ("_busy_until_ns", "_known", "_over", "firsts", "left", "silent", "unplaced", "waiting")
 
     def __init__(self) -> None:
         self.waiting: dict[Hashable, Prompt] = {}
-        """Without a first token."""
+        """Without a first token, by request."""
         self.unplaced: dict[Hashable, Prompt] = {}
-        """Those, and the ones with a first token whose steps are not known yet."""
+        """Those, and the ones with a first token that have not been put into steps yet."""
         self.firsts: list[Prompt] = []
-        """First tokens whose steps are not known yet, in order of time."""
+        """Prompts whose first tokens came, and it is not known from which step; in order of first tokens."""
         self.left: list[Prompt] = []
         """Ended without a first token, and not placed yet."""
         self.silent: dict[Prompt, int] = {}
@@ -89,7 +95,7 @@ class PromptQueue:
         return taken
 
     def take_left(self, until_ns: int, sent_before_ns: int) -> list[Prompt]:
-        """Those who left up to a moment and had been sent before another, once."""
+        """Prompts that left up to a moment and had been sent before another, once."""
         count = 0
         for prompt in self.left:
             if prompt.sent_ns > sent_before_ns or prompt.over_ns > until_ns:
@@ -100,8 +106,8 @@ class PromptQueue:
         return taken
 
     def all_served(self, until_ns: int) -> bool:
-        """Whether everybody sent up to a moment has a first token, and the step that made it is known; or left by then:
-        who left later may have been in a step that is not over."""
+        """Whether every prompt sent up to a moment has a first token, and the step that made it is known; or left by
+        then: one that left later may have been in a step that is not over."""
         oldest = next(iter(self.waiting.values()), None)
         if oldest is not None and oldest.sent_ns <= until_ns:
             return False
@@ -115,21 +121,21 @@ class PromptQueue:
         return next((each for each in self.unplaced.values() if each not in besides), None)
 
     def oldest_without_place(self) -> list[Prompt]:
-        """Who may still get a place in a step: the oldest that waits or was served, and the oldest that left."""
+        """Of those that may still be put into a step: the oldest that waits or was served, and the oldest that left."""
         oldest = self.oldest_unplaced()
         return self.left[:1] if oldest is None else [oldest, *self.left[:1]]
 
     def fresh(self, since_ns: int, until_ns: int) -> list[Prompt]:
-        """Unplaced requests that were sent between two moments: the ones before were passed over by a clear step."""
+        """Unplaced prompts that were sent between two moments: the ones before were passed over by a clear step."""
         return list(reversed(list(_newest_first(self.unplaced, since_ns, until_ns))))
 
     def large(self, tokens: int, until_ns: int) -> list[Prompt]:
-        """Among those who wait longest, the ones with more uncached tokens than that."""
+        """Among the prompts that wait longest, the ones with more uncached tokens than that."""
         oldest = islice(self.waiting.values(), OLDEST)
         return [prompt for prompt in oldest if prompt.uncached > tokens and prompt.sent_ns <= until_ns]
 
-    def nobody(self, start_ns: int, end_ns: int, since_ns: int) -> bool:
-        """Whether nobody was without a first token in that time, apart from those sent before ``since_ns``."""
+    def none_waited(self, start_ns: int, end_ns: int, since_ns: int) -> bool:
+        """Whether no prompt was without a first token in that time, apart from those sent before ``since_ns``."""
         if self._busy_until_ns > start_ns:
             return False
         if any(prompt.gone_ns is None and since_ns < prompt.sent_ns < end_ns for prompt in self.silent):
@@ -137,7 +143,8 @@ class PromptQueue:
         return not any(_newest_first(self.waiting, since_ns, end_ns))
 
     def pass_over_silent(self, sent_until_ns: int, step_end_ns: int) -> None:
-        """A clear step: what had come by then of answers that are not streamed is read, unless others wait longer."""
+        """After a clear step: prompts of answers that are not streamed which had come by then have been read, unless
+        others have waited longer."""
         if not self.silent:
             return
         queued = (each.sent_ns for each in self.unplaced.values() if not each.is_over or each.over_ns > step_end_ns)

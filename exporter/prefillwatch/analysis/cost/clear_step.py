@@ -8,19 +8,10 @@ from itertools import chain
 
 import numpy as np
 
-SAMPLES = 64
-"""Recent steps kept per level of concurrency; few enough to follow a growing context within seconds."""
-
-ENOUGH = 8
-"""Steps from which on a median is believed."""
-
-STANDARD_DEVIATIONS = 5.0
-"""A step counts as long when it is so many standard deviations (by the median absolute deviation) over a clear one …"""
-
-LEAST_RISE = 0.15
-"""… and at least so much of a clear step, since a batch grows harmlessly by as much."""
+from prefillwatch.analysis.tuning import DEFAULT, ClearSteps
 
 MAD_TO_SIGMA = 1.4826
+"""Turns a median absolute deviation into a standard deviation."""
 
 
 class ClearStep:
@@ -28,24 +19,28 @@ class ClearStep:
 
     A step grows with the number of streams in it, so there is a median for every power of two of them. Where requests
     wait all the time and no step is known to be clear, the lower quartile of all steps stands in.
+
+    Example: after 64 clear steps of 19 to 21 ms with 6 streams, a clear step takes 20 ms, and one counts as long from
+    23 ms on: 15 % more, or five standard deviations where that is more.
     """
 
-    __slots__ = ("_cached", "_clear", "_mixed", "_since")
+    __slots__ = ("_cached", "_clear", "_mixed", "_rules", "_since")
 
-    def __init__(self) -> None:
+    def __init__(self, rules: ClearSteps = DEFAULT.clear_steps) -> None:
+        self._rules = rules
         self._clear: dict[int, deque[int]] = {}
-        self._mixed: deque[int] = deque(maxlen=4 * SAMPLES)
+        self._mixed: deque[int] = deque(maxlen=4 * rules.kept)
         self._cached: dict[int, tuple[int, int]] = {}
         self._since = 0
 
     def observe(self, duration_ns: int, streams: int, *, waiting: bool) -> None:
-        """Learn from a step. ``waiting``: somebody had no first token yet, so the step may have carried a prompt."""
+        """Learn from a step. ``waiting``: a request had no first token yet, so the step may have carried its prompt."""
         if waiting:
             self._mixed.append(duration_ns)
         else:
-            self._clear.setdefault(streams.bit_length(), deque(maxlen=SAMPLES)).append(duration_ns)
+            self._clear.setdefault(streams.bit_length(), deque(maxlen=self._rules.kept)).append(duration_ns)
         self._since += 1
-        if self._since >= ENOUGH:
+        if self._since >= self._rules.enough:
             self._since = 0
             self._cached.clear()
 
@@ -74,26 +69,27 @@ class ClearStep:
     def _compute(self, level: int) -> tuple[int, int]:
         samples = self._nearest(level)
         if samples is not None:
-            return limits(samples)
+            return self._limits(samples)
         everything = np.fromiter(chain(self._mixed, *self._clear.values()), np.int64)
-        if len(everything) < ENOUGH:
+        if len(everything) < self._rules.enough:
             return 0, 0
-        return limits(everything[everything <= 2 * np.quantile(everything, 0.25)].tolist())
+        quick_ns = self._rules.quick_spread * np.quantile(everything, self._rules.quick_quantile)
+        return self._limits(everything[everything <= quick_ns].tolist())
 
     def _nearest(self, level: int) -> deque[int] | None:
         """Samples of the level closest to the one asked for; the higher of two, as it has the more streams."""
-        believed = [each for each, samples in self._clear.items() if len(samples) >= ENOUGH]
+        believed = [each for each, samples in self._clear.items() if len(samples) >= self._rules.enough]
         if not believed:
             return None
         return self._clear[min(believed, key=lambda each: (abs(each - level), -each))]
 
-
-def limits(durations: Iterable[int]) -> tuple[int, int]:
-    """Median of clear steps and the duration from which on a step is no longer one of them."""
-    durations = sorted(durations)
-    median = _middle(durations)
-    sigma = MAD_TO_SIGMA * _middle(sorted(abs(each - median) for each in durations))
-    return round(median), round(median + max(LEAST_RISE * median, STANDARD_DEVIATIONS * sigma))
+    def _limits(self, durations: Iterable[int]) -> tuple[int, int]:
+        """Median of clear steps and the duration from which on a step is no longer one of them."""
+        durations = sorted(durations)
+        median = _middle(durations)
+        sigma = MAD_TO_SIGMA * _middle(sorted(abs(each - median) for each in durations))
+        rise = max(self._rules.least_rise * median, self._rules.standard_deviations * sigma)
+        return round(median), round(median + rise)
 
 
 def _middle(ordered: Sequence[float]) -> float:

@@ -1,0 +1,199 @@
+"""The one sheet of tunables: every number of the method that somebody may want to move.
+
+A group per stage, in the order in which a token meets them. Each field says its unit, where its value comes from, and
+which tests notice when it moves; `sheet` lists them all, docs/method.md has the list as a table, and `make sensitivity`
+moves each by 30 %. A `Tuning` is handed to the books when they are made, so two of them can be compared in one process.
+
+Bounds on memory and on work per call are no tunables: they stand where they are used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, NamedTuple, TypeVar
+
+from prefillwatch.units import MS, NS
+
+T = TypeVar("T", int, float)
+
+
+
+
+def tunable(value: T, unit: str, origin: str) -> T:
+    """A field with a unit and the reason for its value."""
+    return field(default=value, metadata={"unit": unit, "origin": origin})
+
+
+@dataclass(frozen=True, slots=True)
+class StepClock:
+    """Reads to steps (`steps.heartbeat`)."""
+
+    most_of_a_step: float = tunable(
+        0.8, "clear steps", "reads of one step come within a fraction of it; no second step begins before a whole one"
+    )
+    after_a_long_step: float = tunable(
+        1.5, "clear steps", "delivery after a long step spread over 10 ms where clear steps took 9"
+    )
+    widest_spread_ns: int = tunable(
+        50 * MS, "ns", "reads further apart are never one step, also while no clear step is known"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClearSteps:
+    """What a step takes without a prompt (`cost.clear_step`)."""
+
+    kept: int = tunable(64, "steps", "of each level of concurrency; follows a growing context within seconds")
+    enough: int = tunable(8, "steps", "the median of fewer jumps")
+    standard_deviations: float = tunable(5.0, "deviations", "the scatter of real steps has long tails")
+    least_rise: float = tunable(0.15, "of a clear step", "a batch grows by as much without a prompt")
+    quick_quantile: float = tunable(
+        0.25, "of all steps", "where requests wait all the time, the quickest steps are those without a prompt"
+    )
+    quick_spread: float = tunable(2.0, "times that quantile", "up to here a step counts as one of the quick ones")
+
+
+@dataclass(frozen=True, slots=True)
+class FirstTokens:
+    """First tokens to steps (`steps.open_steps`, `steps.engine_reported`, `steps.timeline`)."""
+
+    after_first_read_ns: int = tunable(
+        15 * MS, "ns", "largest distance seen from a step's first read to a first token of the same step"
+    )
+    before_first_read_ns: int = tunable(10 * MS, "ns", "the same, where the first token was delivered first")
+    after_reported_end_ns: int = tunable(
+        20 * MS, "ns", "longer than after a first read: delivery lies between the engine's own clock and us as well"
+    )
+    before_reported_end_ns: int = tunable(
+        5 * MS, "ns", "shorter than before a first read: nothing is delivered before it is made; clocks differ a little"
+    )
+    on_its_way_ns: int = tunable(100 * MS, "ns", "the API server tokenises a long prompt before the engine sees it")
+    reported_late_ns: int = tunable(
+        100 * MS, "ns", "the engine's report of a step is with us so long after its end, several API servers included"
+    )
+    reports_stop_ns: int = tunable(
+        5 * NS, "ns", "an engine that reports no step for so long does not report any more; then the heartbeat counts"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PackingRules:
+    """Prompts to steps (`steps.packing`)."""
+
+    too_short: float = tunable(
+        0.5, "of the expected time", "a step shorter than half of what its tokens should cost did not carry them"
+    )
+    full: float = tunable(0.99, "of the budget", "a step that uses so much of its budget has no room for a prompt")
+    explained: float = tunable(
+        0.75, "of the excess time", "a step whose known prompts should take so much of it carried no unknown one"
+    )
+    clear_at_least: float = tunable(
+        0.6, "clear steps", "a shorter one is a splinter of another step and does not show that no prompt was there"
+    )
+    size_error: float = tunable(0.1, "of the true size", "a prompt placed with a size so near to it teaches the cost")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSearch:
+    """The engine's tokens per step (`steps.budget`)."""
+
+    busy_times: int = tunable(64, "busy times", "kept to learn from; older ones weigh next to nothing")
+    steps: int = tunable(256, "steps", "single steps kept to learn the cost from")
+    forget: float = tunable(0.95, "per busy time", "a server may be started anew with another budget")
+    fewest_tokens: int = tunable(64, "tokens", "fewer say more about the noise than about the engine")
+    enough_sure: int = tunable(4, "busy times", "with all sizes known make those with estimated sizes unnecessary")
+    fewest_reported: int = tunable(
+        3, "steps", "steps that the engine reported teach a cost from so many on: one may be long for any reason"
+    )
+    poor_fit: float = tunable(
+        0.15, "of step time", "so much of it in the wrong place, and other budgets than powers of two are tried"
+    )
+    much_better: float = tunable(0.7, "of the misfit before", "such a budget is taken when it leaves no more than this")
+    enough_steps: int = tunable(12, "steps", "beyond the first of each busy time, before other budgets are tried")
+    proven_by: float = tunable(
+        0.5, "steps", "in the wrong place under an unlimited budget, or without chunks, to refute either"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRules:
+    """When steps become final (`steps.timeline`)."""
+
+    horizon_ns: int = tunable(120 * NS, "ns", "no prompt takes longer; older steps become final by guess")
+    most_steps: int = tunable(20_000, "steps", "as many stay open at most, 120 s of 6 ms each")
+    long_busy_time: int = tunable(200, "steps", "a busy time of more is learned from in parts")
+    first_look: int = tunable(32, "steps", "the same while nothing is certain, since prompts wait for their place then")
+
+
+@dataclass(frozen=True, slots=True)
+class CostRules:
+    """What prompt tokens cost (`cost`)."""
+
+    low_quantile: float = tunable(0.35, "quantile", "whatever else happens in a busy time only adds to it")
+    trusted_from: int = tunable(6, "busy times", "from so many on the cost is good enough to tell cached tokens")
+    busy_times_per_term: int = tunable(4, "busy times", "per term of the law, before the term is believed")
+    better: float = tunable(0.8, "of the error before", "a term of the law is believed when it leaves no more than this")
+    slack: float = tunable(
+        2.0, "times the expected time", "what a prompt may take: at three, 128 tokens took the blame for 316 recomputed"
+    )
+    alike: float = tunable(2.0, "times the size", "prompts up to twice or down to half as long cost alike per token")
+    fewest_alike: int = tunable(3, "steps", "the median of fewer is any one of them")
+    fewest_steps: int = tunable(8, "steps", "with prompts, and as many without, before the straight line is drawn")
+    outlier: float = tunable(1.5, "deviations", "Huber's constant, 95 % efficient on clean data")
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceRules:
+    """Which budget is advised (`cost.advice`)."""
+
+    worst_fit: float = tunable(0.5, "R squared", "a line that explains less than half of the step times advises nothing")
+    farthest: int = tunable(4, "times the fullest step", "beyond it the line is a guess")
+    hardly: float = tunable(2.0, "clear steps", "a full step that takes no longer is an effect that nobody notices")
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """All groups."""
+
+    clock: StepClock = StepClock()
+    clear_steps: ClearSteps = ClearSteps()
+    first_tokens: FirstTokens = FirstTokens()
+    packing: PackingRules = PackingRules()
+    budget: BudgetSearch = BudgetSearch()
+    timeline: TimelineRules = TimelineRules()
+    cost: CostRules = CostRules()
+    advice: AdviceRules = AdviceRules()
+
+    def moved(self, name: str, factor: float) -> Tuning:
+        """With one tunable (``group.field``) times a factor. A count stays whole, and moves by one at least."""
+        group_name, field_name = name.split(".")
+        group: Any = getattr(self, group_name)
+        old = getattr(group, field_name)
+        new = old * factor
+        if isinstance(old, int):
+            new = round(new) if round(new) != old else old + (1 if factor > 1 else -1)
+        moved: Any = replace(group, **{field_name: new})
+        return replace(self, **{group_name: moved})
+
+
+DEFAULT: Final = Tuning()
+"""What the product runs with."""
+
+
+class Tunable(NamedTuple):
+    """One line of the sheet."""
+
+    name: str
+    value: float
+    unit: str
+    origin: str
+
+
+def sheet() -> list[Tunable]:
+    """All tunables, ``group.field``, with the values the product runs with."""
+    return [
+        Tunable(f"{group.name}.{each.name}", getattr(its, each.name), each.metadata["unit"], each.metadata["origin"])
+        for group in fields(DEFAULT)
+        for its in [getattr(DEFAULT, group.name)]
+        for each in fields(its)
+    ]

@@ -28,6 +28,7 @@ from tests.core.script import DONE, Observed, Relay, chunk, ns, usage
 from tests.scenarios.playbook import text_of
 
 from prefillwatch.analysis.delays import Stall
+from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.analysis.verdicts.evidence import EnginePage
 from prefillwatch.units import MS
 from prefillwatch.wire.tap import Finish
@@ -68,9 +69,9 @@ class Verdicts:
         return 1 - self.wrong_names / hit if hit else 1.0
 
 
-def listening() -> tuple[Observed, list[Stall]]:
+def listening(tuning: Tuning = DEFAULT) -> tuple[Observed, list[Stall]]:
     """An observer, and the list of its final stalls."""
-    observed = Observed()
+    observed = Observed(tuning=tuning)
     stalls: list[Stall] = []
     tell = observed.publisher.stall
     observed.publisher.stall = lambda stall: (stalls.append(stall), tell(stall))[1]  # type: ignore[method-assign]

@@ -14,7 +14,8 @@ from tests.analysis import score_timeline, timeline_truth
 from tests.analysis.score_timeline import RECORDINGS, score
 from tests.analysis.timeline_truth import Inferred, Seen, from_recording, observe
 
-from prefillwatch.analysis.steps.timeline import TOLD_LATE_NS, PrefillTimeline
+from prefillwatch.analysis.steps.timeline import PrefillTimeline
+from prefillwatch.analysis.tuning import DEFAULT
 from prefillwatch.engine.plugin.steps import StepReader
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.units import MS
@@ -95,7 +96,7 @@ def test_causes_names_sums_and_splits(name: str, tell_steps: Any) -> None:
 
 
 def test_steps_told_within_the_promised_time_are_in_time() -> None:
-    assert ON_ITS_WAY_NS < TOLD_LATE_NS
+    assert DEFAULT.first_tokens.reported_late_ns > ON_ITS_WAY_NS
 
 
 def test_a_step_without_prompt_tokens_is_none_however_long_it_was() -> None:

@@ -9,6 +9,7 @@ from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests.models import ModelNames
 from prefillwatch.analysis.requests.prompt_sizes import PromptBuckets
 from prefillwatch.analysis.settings import AnalysisSettings
+from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.core.exchange import Exchange
 from prefillwatch.core.relays import Relays
 from prefillwatch.export.registry import Registry, Snapshot
@@ -51,7 +52,12 @@ DONE = b"data: [DONE]\n\n"
 class Observed:
     """Everything behind the tap, without sockets and clocks."""
 
-    def __init__(self, settings: AnalysisSettings | None = None, served: tuple[str, ...] = ("m",)) -> None:
+    def __init__(
+        self,
+        settings: AnalysisSettings | None = None,
+        served: tuple[str, ...] = ("m",),
+        tuning: Tuning = DEFAULT,
+    ) -> None:
         self.names = ModelNames()
         if served:
             self.names.serve(served)
@@ -60,7 +66,7 @@ class Observed:
         self.history = IncidentHistory(self.names)
         buckets = PromptBuckets(settings.prompt_buckets)
         self.publisher = Publisher(self.registry, self.names, buckets, self.history)
-        self.ledger = Ledger(settings, self.publisher)
+        self.ledger = Ledger(settings, self.publisher, tuning)
         self.ended: list[tuple[Exchange, End]] = []
         self.taps = Relays(self.ledger, self.names, lambda exchange, end: self.ended.append((exchange, end)))
         self.gauges = Gauges(self.registry, self.ledger, self.names)

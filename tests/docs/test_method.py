@@ -1,10 +1,9 @@
-"""The page on the method says what the code does: its example is recomputed, its constants are the ones in use."""
+"""The page on the method says what the code does: its example is recomputed, its table is the sheet of tunables."""
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
+from tests.docs import tunables
 from tests.docs.worked_example import (
     BUDGET,
     PAGE,
@@ -12,7 +11,6 @@ from tests.docs.worked_example import (
     TOKEN_MS,
     TOKENS,
     Example,
-    constants,
     picture,
     play,
     written,
@@ -40,15 +38,7 @@ def test_the_example_finds_the_engine_and_the_culprit(example: Example) -> None:
     assert example.incident["culprits"][0]["share"] == 1.0
 
 
-CONSTANTS = constants(PAGE.read_text())
-
-
-def test_the_page_gives_constants() -> None:
-    assert len(CONSTANTS) > 20
-
-
-@pytest.mark.parametrize("name", CONSTANTS)
-def test_a_constant_has_the_value_that_the_page_gives(name: str) -> None:
-    module, constant = name.rsplit(".", 1)
-    value = getattr(importlib.import_module(f"prefillwatch.analysis.{module}"), constant)
-    assert float(CONSTANTS[name]) == value
+def test_the_page_lists_all_tunables() -> None:
+    page = PAGE.read_text()
+    assert page == tunables.written(page), "run: python -m tests.docs.tunables"
+    assert page.count("\n| `clock.") == 3

@@ -5,7 +5,6 @@ python -m tests.docs.worked_example        writes the page's table and docs/work
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,11 +173,6 @@ def written(page: str, example: Example) -> str:
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n{table(example)}\n{END}{tail}"
-
-
-def constants(page: str) -> dict[str, str]:
-    """Every constant that the page gives a value for: ``module.NAME`` and the value as it stands there."""
-    return dict(re.findall(r"^\| `([a-z_.]+\.[A-Z_]+)` \| ([^|]+?) \|", page, re.MULTILINE))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ def test_whoever_recalls_it_knows_the_same(tmp_path: Path) -> None:
     again = handed_on(second)
     assert again.engine == told.engine
     assert again.clear_steps == told.clear_steps
-    assert [each[:2] for each in again.step_costs] == [each[:2] for each in told.step_costs]
     assert again.models == told.models
 
 

@@ -1,58 +1,95 @@
-"""Move each constant of the method by 30 % and see what the verdicts on a real engine's recordings make of it.
+"""Move each tunable by 30 % and see what the verdicts on a real engine's recordings make of it.
 
-    python -m tests.sensitivity                    all constants that docs/method.md lists (a quarter of an hour of CPU)
-    python -m tests.sensitivity verdict.MOST …     these
+    make sensitivity                                   all tunables, on pieces of six recordings
+    make sensitivity ARGS="cost.slack clock.…"         these
+    make sensitivity ARGS="--whole"                    on all recordings, whole: ten times as long
+    make sensitivity ARGS="--write"                    and put the table into docs/sensitivity.md
 
 A row tells by how much precision, recall, right names, and the share of other causes that were named right, change in
-percentage points. Nothing fails here: what the rows are for is to know which constant carries weight.
+percentage points. Nothing fails here: what the rows are for is to know which number carries weight.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import multiprocessing
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple
 
-from tests.docs.worked_example import PAGE, constants
-from tests.sensitivity.moved import COUNTED, Figures
+from tests.analysis.score_verdicts import Verdicts
+from tests.sensitivity import page
+from tests.sensitivity.pieces import PIECES, Piece, all_pieces, read
 
-MOVES = (0.7, 1.3)
+from prefillwatch.analysis.tuning import DEFAULT, sheet
+
+MOVES: Final = (0.7, 1.3)
+#: Causes that have a name of their own; what else stalled the engine has no right answer.
+_OTHERS: Final = ("engine_pause", "frontend", "preemption")
+
+
+class Figures(NamedTuple):
+    """In percent."""
+
+    precision: float
+    recall: float
+    names: float
+    other_causes: float
+
+    def less(self, other: Figures) -> Figures:
+        return Figures(*(mine - its for mine, its in zip(self, other, strict=True)))
+
+
+def score(pieces: Sequence[Piece], name: str, move: float) -> Figures:
+    """With one tunable moved."""
+    tuning = DEFAULT.moved(name, move) if name else DEFAULT
+    total, right, others = Verdicts(), 0.0, 0.0
+    for piece in pieces:
+        found = piece.judged(tuning)
+        total.seconds += found.seconds
+        total.wrong_names += found.wrong_names
+        right += sum(found.seconds[cause, cause] for cause in _OTHERS)
+        others += sum(found.true(cause) for cause in _OTHERS)
+    return Figures(*(100 * each for each in (total.precision, total.recall, total.names, right / (others or 1.0))))
+
+
+_pieces: list[Piece] = []
+
+
+def _score(job: tuple[str, float]) -> Figures:
+    return score(_pieces, *job)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.sensitivity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    known = constants(PAGE.read_text())
-    parser.add_argument("names", nargs="*", metavar="MODULE.NAME", help="default: all that docs/method.md lists")
+    known = [each.name for each in sheet()]
+    parser.add_argument("names", nargs="*", metavar="GROUP.FIELD", help="default: the whole sheet")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at the same time (default: cores)")
+    parser.add_argument("--whole", action="store_true", help="all recordings, whole")
+    parser.add_argument("--write", action="store_true", help="write docs/sensitivity.md")
     args = parser.parse_args()
-    unknown = set(args.names) - known.keys()
+    unknown = set(args.names) - set(known)
     if unknown:
-        parser.error(f"docs/method.md lists no {', '.join(sorted(unknown))}")
-    names: Sequence[str] = args.names or list(known)
-    with ThreadPoolExecutor(args.jobs) as pool:
-        before = pool.submit(score, None, 1.0)
-        runs = {(name, move): pool.submit(score, name, move) for name in names for move in MOVES}
-        base = before.result()
-        print("as it is: " + ", ".join(f"{what} {base[what]:.2f} %" for what in COUNTED), flush=True)
-        for (name, move), run in runs.items():
-            change = {what: run.result()[what] - base[what] for what in COUNTED}
-            told = ", ".join(f"{what} {points:+.2f}" for what, points in change.items() if abs(points) >= 0.005)
-            print(f"{name} x {move}: {told or 'no change'}", flush=True)
+        parser.error(f"there is no tunable {', '.join(sorted(unknown))}; see prefillwatch/analysis/tuning.py")
+    names = args.names or known
+    _pieces.extend(all_pieces() if args.whole else [read(name, seconds) for name, seconds in PIECES.items()])
+    jobs = [("", 1.0), *((name, move) for name in names for move in MOVES)]
+    rows: dict[str, list[Figures]] = {}
+    # Forked, so that the recordings are read once.
+    with multiprocessing.get_context("fork").Pool(args.jobs) as pool:
+        results = pool.imap(_score, jobs)
+        base = next(results)
+        print("as it is: " + page.words(base), flush=True)
+        for (name, move), found in zip(jobs[1:], results, strict=True):
+            change = found.less(base)
+            rows.setdefault(name, []).append(change)
+            print(f"{name} x {move}: {page.change(change)}", flush=True)
+    if args.write:
+        page.write(base, rows)
     return 0
-
-
-def score(name: str | None, move: float) -> Figures:
-    """In a process of its own, since constants are moved there for good."""
-    command = [sys.executable, "-m", "tests.sensitivity.moved", *([name, str(move)] if name else [])]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    figures: Figures = json.loads(result.stdout)
-    return figures
 
 
 if __name__ == "__main__":

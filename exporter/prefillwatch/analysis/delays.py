@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from prefillwatch.analysis.cost import StepCost
+from prefillwatch.analysis.cost import KnownCost
 from prefillwatch.analysis.requests import Request
 from prefillwatch.contract.causes import UNATTRIBUTED
 from prefillwatch.units import NS
@@ -77,8 +77,7 @@ class Stall(Delay):
     held_back: float = 0.0  # tokens beyond those that the length of their text betrays
     burst_before: int = 0  # token events that ended the stall before this one, or came in its stream's first read
     after: list[ReadAfter] = field(default_factory=list)
-    cost: StepCost = field(default_factory=StepCost)  # learned before it ended, so not from it
-    largest_before: int = 0  # largest prompt seen before it ended
+    cost: KnownCost = field(default_factory=KnownCost)  # known before it ended, so not learned from it
     common_ns: int = -1  # longest time in it in which no stream got a token; -1 not measured yet
     ticks: int = 0  # engine steps seen inside
 

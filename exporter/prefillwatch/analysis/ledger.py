@@ -17,6 +17,7 @@ from typing import Final, cast
 import numpy as np
 
 from prefillwatch.analysis.arrays import BoolArray, IntArray
+from prefillwatch.analysis.cost import Costs, StepSample
 from prefillwatch.analysis.deadlines import Promises
 from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.model_books import ModelBooks
@@ -24,6 +25,7 @@ from prefillwatch.analysis.requests import LOST, NONE, PrefixMemory, PromptBucke
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, Step
 from prefillwatch.analysis.tokens import GapBatch, GapBook, Gaps, PendingGaps
+from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.analysis.verdicts import EnginePage, Return, Silence, StallTracker, StallWatch
 from prefillwatch.units import NS
 from prefillwatch.wire.fingerprint import BLOCK_CHARS, BLOCK_TOKENS
@@ -48,7 +50,7 @@ _MOST_PENDING: Final = 1 << 18
 class Ledger:
     """Books of all requests in flight, and windows per model. `now_ns` never falls."""
 
-    def __init__(self, settings: AnalysisSettings, sink: Sink) -> None:
+    def __init__(self, settings: AnalysisSettings, sink: Sink, tuning: Tuning = DEFAULT) -> None:
         self.settings = settings
         self.buckets = PromptBuckets(settings.prompt_buckets)
         self.ratio = TokenRatio()
@@ -58,10 +60,13 @@ class Ledger:
         self.requests: dict[int, Request] = {}
         self.models: dict[int, ModelBooks] = {}
         self.book = GapBook()
-        self.timeline = PrefillTimeline()
-        self.heartbeat = Heartbeat(self.timeline.clear)
+        self.timeline = PrefillTimeline(tuning)
+        self.heartbeat = Heartbeat(self.timeline.clear, tuning.clock)
+        self.costs = Costs(self.timeline.clear, lambda: self.timeline.engine.cost, self.buckets.edges[0], tuning)
         watch = StallWatch(settings.stall, self.book)
-        self.causes = StallTracker(watch, self.heartbeat, self.timeline, self.buckets, sink, settings.wait)
+        self.causes = StallTracker(
+            watch, self.heartbeat, self.timeline, self.buckets, sink, settings.wait, self.costs, tuning
+        )
         self.shortest_stall_ns = watch.shortest_ns
         #: Sees each batch of reads (slots, times, events) while somebody watches; it must not keep the lists.
         self.onlooker: Callable[[list[int], list[int], list[int]], None] | None = None
@@ -91,6 +96,7 @@ class Ledger:
         """The number goes to another model: nothing of the old one stays."""
         self.models.pop(model, None)
         self.book.forget_model(model)
+        self.costs.forget_model(model)
         self.ratio.forget(model)
         self.prefixes.forget(model)
         self._overcounted.pop(model, None)
@@ -413,10 +419,14 @@ class Ledger:
         self.causes.facts(facts)
         steps = [step for step in facts if step.observed]
         if steps:
-            tokens = np.array([step.prefill_tokens for step in steps], np.int64)
-            seconds = np.array([step.end_ns - step.start_ns for step in steps], np.float64) / NS
+            samples = [
+                StepSample(step.end_ns, step.end_ns - step.start_ns, step.excess_ns, step.prefill_tokens, step.largest)
+                for step in steps
+            ]
             model = self._busiest_model()
-            self.books(model).steps.add(tokens, seconds)
+            self.costs.add(model, samples)
+            tokens = np.array([step.tokens for step in samples], np.int64)
+            seconds = np.array([step.took_ns for step in samples], np.float64) / NS
             self._sink.steps(model, tokens, seconds)
 
     def _tell_splits(self) -> None:

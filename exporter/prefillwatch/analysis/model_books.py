@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray
-from prefillwatch.analysis.cost import StepModel
 from prefillwatch.analysis.requests import prompt_length_windows
 from prefillwatch.analysis.tokens import ConcurrencyMeter, GapPromptCorrelation, SlidingWindows
 
@@ -19,7 +18,6 @@ class ModelBooks:
         "correlation",
         "prefill_gaps",
         "prompts",
-        "steps",
         "ttft",
         "windows_s",
     )
@@ -33,7 +31,6 @@ class ModelBooks:
         self.prompts = prompt_length_windows(windows_s)
         self.correlation = GapPromptCorrelation(max(windows_s))
         self.concurrency = ConcurrencyMeter()
-        self.steps = StepModel()
 
     def judged(self, seconds: FloatArray, in_service: IntArray, now_ns: int) -> None:
         """Gaps whose population is known: ``in_service`` is the largest prompt in service during each, 0 for none."""

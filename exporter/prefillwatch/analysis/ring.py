@@ -20,7 +20,7 @@ class Ring(Generic[Number]):
         self._count = 0
 
     def __len__(self) -> int:
-        return min(self._count, self._values.shape[1])
+        return min(self._count, int(self._values.shape[1]))
 
     def add(self, *columns: npt.ArrayLike) -> None:
         """New rows, given by column; all columns are of one length."""

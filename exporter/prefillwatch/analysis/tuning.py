@@ -17,8 +17,6 @@ from prefillwatch.units import MS, NS
 T = TypeVar("T", int, float)
 
 
-
-
 def tunable(value: T, unit: str, origin: str) -> T:
     """A field with a unit and the reason for its value."""
     return field(default=value, metadata={"unit": unit, "origin": origin})
@@ -132,7 +130,9 @@ class CostRules:
     low_quantile: float = tunable(0.35, "quantile", "whatever else happens in a busy time only adds to it")
     trusted_from: int = tunable(6, "busy times", "from so many on the cost is good enough to tell cached tokens")
     busy_times_per_term: int = tunable(4, "busy times", "per term of the law, before the term is believed")
-    better: float = tunable(0.8, "of the error before", "a term of the law is believed when it leaves no more than this")
+    better: float = tunable(
+        0.8, "of the error before", "a term of the law is believed when it leaves no more than this"
+    )
     slack: float = tunable(
         2.0, "times the expected time", "what a prompt may take: at three, 128 tokens took the blame for 316 recomputed"
     )
@@ -146,7 +146,9 @@ class CostRules:
 class AdviceRules:
     """Which budget is advised (`cost.advice`)."""
 
-    worst_fit: float = tunable(0.5, "R squared", "a line that explains less than half of the step times advises nothing")
+    worst_fit: float = tunable(
+        0.5, "R squared", "a line that explains less than half of the step times advises nothing"
+    )
     farthest: int = tunable(4, "times the fullest step", "beyond it the line is a guess")
     hardly: float = tunable(2.0, "clear steps", "a full step that takes no longer is an effect that nobody notices")
 

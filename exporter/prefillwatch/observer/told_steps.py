@@ -10,11 +10,12 @@ from bisect import insort
 from operator import attrgetter
 from typing import Final
 
-from prefillwatch.analysis.steps import TOLD_LATE_NS, PrefillTimeline
+from prefillwatch.analysis.steps import PrefillTimeline
+from prefillwatch.analysis.tuning import DEFAULT
 from prefillwatch.engine.step_report import StepReport
 
 #: A step waits so long for those before it. Its first tokens are known by then, too.
-_WAIT_NS: Final = 6 * TOLD_LATE_NS // 10
+_WAIT_NS: Final = 6 * DEFAULT.first_tokens.reported_late_ns // 10
 #: Further from now than this, it was another clock that told the time.
 _MOST_APART_NS: Final = 10_000_000_000
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-import numpy as np
 
+from prefillwatch.analysis.cost import StepSample
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import ModelNames
 from prefillwatch.analysis.steps import Engine
 
-_MOST_STEP_COSTS: Final = 256
-_MOST_STEPS: Final = 128
+_MOST_STEPS: Final = 256
 _MOST_GAPS: Final = 64
 _MOST_DIGESTS: Final = 2048
 
@@ -27,13 +26,12 @@ class LearnedOfModel(msgspec.Struct, frozen=True, array_like=True):
     gaps: list[float]  # clear ones, seconds per token
     prompts: list[tuple[int, int]]  # characters, tokens
     prefixes: list[int]
-    steps: list[tuple[int, float]]  # prefill tokens, seconds
+    steps: list[StepSample]  # those without a prompt first
 
 
 class Learned(msgspec.Struct, frozen=True, array_like=True):
     engine: Engine
     clear_steps: list[tuple[int, int, bool]]  # nanoseconds, streams, whether somebody waited
-    step_costs: list[tuple[int, int, float]]  # end, largest prompt, nanoseconds per token
     models: dict[str, LearnedOfModel]
 
 
@@ -42,7 +40,6 @@ def learned(ledger: Ledger, names: ModelNames) -> Learned:
     return Learned(
         ledger.timeline.engine,
         ledger.timeline.clear.samples(),
-        ledger.causes.step_costs.newest(_MOST_STEP_COSTS),
         {names.labels[number]: _of_model(ledger, number) for number in ledger.models},
     )
 
@@ -52,7 +49,7 @@ def _of_model(ledger: Ledger, number: int) -> LearnedOfModel:
         ledger.book.baseline_samples(number, _MOST_GAPS),
         ledger.ratio.samples(number),
         ledger.prefixes.newest(number, _MOST_DIGESTS),
-        ledger.models[number].steps.newest(_MOST_STEPS),
+        ledger.costs.newest(number, _MOST_STEPS),
     )
 
 
@@ -61,8 +58,6 @@ def recall(learned: Learned, ledger: Ledger, names: ModelNames) -> None:
     ledger.timeline.recall(learned.engine)
     for duration_ns, streams, waiting in learned.clear_steps:
         ledger.timeline.clear.observe(duration_ns, streams, waiting=waiting)
-    for end_ns, largest, per_token_ns in learned.step_costs:
-        ledger.causes.step_costs.add(end_ns, 1, largest, round(per_token_ns))
     for label, of_model in learned.models.items():
         admitted = names.admit(label)
         names.release(admitted)
@@ -76,5 +71,5 @@ def _recall_model(learned: LearnedOfModel, ledger: Ledger, number: int) -> None:
         ledger.ratio.learn(number, chars, tokens)
     ledger.prefixes.remember(number, tuple(learned.prefixes))
     if learned.steps:
-        prefill_tokens, seconds = np.array(learned.steps, np.float64).T
-        ledger.books(number).steps.add(prefill_tokens.astype(np.int64), seconds)
+        ledger.books(number)
+        ledger.costs.add(number, learned.steps)

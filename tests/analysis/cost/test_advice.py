@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from prefillwatch.analysis.cost.advice import Engine, advise
-from prefillwatch.analysis.cost.costmodel import StepLaw
+from prefillwatch.analysis.cost.advice import Server, advise
+from prefillwatch.analysis.cost.law import StepLaw
 
 #: 21 ms without a prompt, 0.2 ms per prompt token, as learned from steps of up to 2,042 tokens.
-LAW = StepLaw(0.021, 0.0002, 0.95, 100, 2042)
+LAW = StepLaw(200_000.0, base_ns=21e6, fit=0.95, steps=100, largest=2042)
 
 
 def test_the_largest_budget_that_keeps_the_gap_under_its_target() -> None:
-    advice = advise(LAW, 0.2, Engine(budget=2048, decoding=6), 6000)
+    advice = advise(LAW, 0.2, Server(budget=2048, decoding=6), 6000)
     assert advice.tokens is not None
-    assert LAW.step_s(advice.tokens - 6) <= 0.2
-    assert LAW.step_s(advice.tokens - 6 + 16) > 0.2
+    assert LAW.step_ns(advice.tokens - 6) <= 0.2e9
+    assert LAW.step_ns(advice.tokens - 6 + 16) > 0.2e9
     assert f"max_num_batched_tokens={advice.tokens}" in advice.words
 
 
 def test_it_names_the_price_in_time_to_first_token() -> None:
-    advice = advise(LAW, 0.1, Engine(budget=2048, decoding=6), 6000)
+    advice = advise(LAW, 0.1, Server(budget=2048, decoding=6), 6000)
     assert advice.ttft_now_s == pytest.approx(3 * 0.021 + 6000 * 0.0002)
     assert advice.ttft_then_s is not None
     assert advice.ttft_then_s > advice.ttft_now_s
@@ -28,47 +30,47 @@ def test_it_names_the_price_in_time_to_first_token() -> None:
 
 
 def test_a_tighter_target_asks_for_a_smaller_budget() -> None:
-    budgets = [advise(LAW, target, Engine(budget=2048), 6000).tokens for target in (0.3, 0.2, 0.1, 0.05)]
+    budgets = [advise(LAW, target, Server(budget=2048), 6000).tokens for target in (0.3, 0.2, 0.1, 0.05)]
     assert budgets == sorted(budgets, reverse=True)
     assert len(set(budgets)) == 4
 
 
 def test_whole_prompts_per_step_ask_for_chunks_first() -> None:
-    advice = advise(LAW, 0.2, Engine(budget=8192, chunked=False), 6000)
+    advice = advise(LAW, 0.2, Server(budget=8192, chunked=False), 6000)
     assert "chunked prefill on" in advice.words
 
 
 def test_no_advice_before_there_is_data() -> None:
-    advice = advise(None, 0.2, Engine(), 0, steps_seen=3)
+    advice = advise(None, 0.2, Server(), 0, steps_seen=3)
     assert advice.tokens is None
     assert "3 engine steps" in advice.words
 
 
 def test_no_advice_from_a_poor_fit() -> None:
-    advice = advise(LAW._replace(fit=0.3), 0.2, Engine(), 6000)
+    advice = advise(replace(LAW, fit=0.3), 0.2, Server(), 6000)
     assert advice.tokens is None
     assert "30%" in advice.words
 
 
 def test_a_model_too_small_for_the_effect() -> None:
-    advice = advise(StepLaw(0.004, 0.0000005, 0.9, 100, 2042), 0.2, Engine(budget=2048), 6000)
+    advice = advise(StepLaw(500.0, base_ns=4e6, fit=0.9, steps=100, largest=2042), 0.2, Server(budget=2048), 6000)
     assert advice.tokens is None
     assert "hardly slow anybody" in advice.words
 
 
 def test_a_target_below_the_clear_step_cannot_be_met() -> None:
-    advice = advise(LAW, 0.02, Engine(budget=2048), 6000)
+    advice = advise(LAW, 0.02, Server(budget=2048), 6000)
     assert advice.tokens is None
     assert "no budget" in advice.words
 
 
 def test_a_budget_that_fits_already_is_left_alone() -> None:
-    advice = advise(LAW, 0.5, Engine(budget=2048), 6000)
+    advice = advise(LAW, 0.5, Server(budget=2048), 6000)
     assert advice.tokens is not None
     assert advice.tokens >= 2048
     assert "within the target" in advice.words
 
 
 def test_nothing_is_said_far_beyond_what_was_seen() -> None:
-    advice = advise(LAW, 60.0, Engine(budget=2048), 6000)
+    advice = advise(LAW, 60.0, Server(budget=2048), 6000)
     assert advice.tokens is None

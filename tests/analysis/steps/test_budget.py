@@ -11,7 +11,7 @@ TOKEN_NS = 0.1 * MS
 
 
 class Scheduler:
-    """Serves prompts that all arrive at once, and tells a learner of it."""
+    """Serves prompts that all arrive at once, and teaches a learner with it."""
 
     def __init__(self, budget: int, *, chunked: bool = True, cap: int = 1 << 40, context_ns: float = 0.0) -> None:
         self.budget, self.chunked, self.cap, self.context_ns = budget, chunked, cap, context_ns
@@ -22,9 +22,9 @@ class Scheduler:
         start_ns = self.now_ns + CLEAR * MS
         prompts = [Prompt(f"{start_ns}-{index}", self.now_ns, size, size) for index, size in enumerate(sizes)]
         rest = {prompt: prompt.uncached for prompt in prompts}
-        beats, released = [], []
+        steps, finished = [], []
         while rest:
-            end_ns = start_ns + CLEAR * MS + (0 if beats else pause_ms * MS)
+            end_ns = start_ns + CLEAR * MS + (0 if steps else pause_ms * MS)
             done = []
             room = self.budget - decoders
             for prompt, left in list(rest.items()):
@@ -38,13 +38,13 @@ class Scheduler:
                 if not rest[prompt]:
                     del rest[prompt]
                     done.append(prompt)
-            beats.append(OpenStep(start_ns, end_ns, decoders, CLEAR * MS, long=True))
+            steps.append(OpenStep(start_ns, end_ns, decoders, CLEAR * MS, long=True))
             for prompt in done:
                 prompt.first_ns = end_ns
-            released += [(prompt, beats[-1]) for prompt in done]
+            finished += [(prompt, steps[-1]) for prompt in done]
             start_ns = end_ns
         self.now_ns = start_ns + 1000 * MS
-        self.learner.add(beats, released)
+        self.learner.add(steps, finished)
 
 
 def test_nothing_seen_nothing_known() -> None:
@@ -123,7 +123,7 @@ def test_another_budget_after_a_restart_of_the_engine() -> None:
     assert scheduler.learner.engine.budget == 8192
 
 
-def test_sizes_told_late_correct_the_cost() -> None:
+def test_sizes_known_late_correct_the_cost() -> None:
     scheduler = Scheduler(8192)
     told = []
     for _ in range(6):
@@ -139,10 +139,10 @@ def test_sizes_told_late_correct_the_cost() -> None:
     assert scheduler.learner.engine.cost.token_ns == pytest.approx(TOKEN_NS, rel=0.05)
 
 
-def test_what_the_engine_tells_teaches_the_cost() -> None:
+def test_what_the_engine_reports_teaches_the_cost() -> None:
     learner = Learner()
     for tokens in (300, 500, 900, 1500, 2000, 700):
-        beat = OpenStep(0, round(CLEAR * MS + tokens * TOKEN_NS), 8, CLEAR * MS, long=True, told=True)
-        beat.board(Prompt("p", 0, tokens, tokens), tokens, 0, learner.engine.cost)
-        learner.add_step(beat)
+        step = OpenStep(0, round(CLEAR * MS + tokens * TOKEN_NS), 8, CLEAR * MS, long=True, reported=True)
+        step.put(Prompt("p", 0, tokens, tokens), tokens, 0, learner.engine.cost)
+        learner.add_step(step)
     assert learner.engine.cost.token_ns == pytest.approx(TOKEN_NS, rel=0.05)

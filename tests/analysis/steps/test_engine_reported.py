@@ -1,8 +1,8 @@
-"""Members of steps of which the engine told only totals. Times in milliseconds."""
+"""Members of steps of which the engine reported only totals. Times in milliseconds."""
 
 from __future__ import annotations
 
-from prefillwatch.analysis.steps.engine_reported import board
+from prefillwatch.analysis.steps.engine_reported import shares_of_totals
 from prefillwatch.analysis.steps.packing import Prompt
 from prefillwatch.units import MS
 
@@ -13,10 +13,10 @@ def prompt(rid: str, sent: float, uncached: int, first: float | None = None, **m
 
 
 def members(start: float, end: float, tokens: int, requests: int, *prompts: Prompt) -> dict[object, int]:
-    """Who rode, and how far they have come is remembered."""
-    found = dict(board(round(start * MS), round(end * MS), tokens, requests, prompts))
+    """Tokens by request; how far each has come is remembered."""
+    found = dict(shares_of_totals(round(start * MS), round(end * MS), tokens, requests, prompts))
     for each in prompts:
-        each.told += found.get(each.rid, 0)
+        each.reported += found.get(each.rid, 0)
     return found
 
 
@@ -44,7 +44,7 @@ def test_of_prompts_that_came_together_first_tokens_tell_who_was_served_first() 
 
 def test_a_prompt_that_was_begun_goes_before_one_that_came_earlier() -> None:
     held_up, begun = prompt("late", 0, 3000), prompt("begun", 10, 3000)
-    begun.told = 2048
+    begun.reported = 2048
     assert members(100, 200, 500, 1, held_up, begun) == {"begun": 500}
 
 
@@ -69,7 +69,7 @@ def test_a_whole_answer_shows_no_first_token_but_its_tokens_run_out() -> None:
 
 def test_an_estimated_size_that_was_too_small_does_not_end_a_prompt() -> None:
     guessed, sure = prompt("guessed", 0, 1000), prompt("other", 5, 1000)
-    guessed.told = 1000
+    guessed.reported = 1000
     assert members(100, 200, 400, 1, guessed, sure) == {"guessed": 400}
     guessed.sure = True
     assert members(200, 300, 400, 1, guessed, sure) == {"other": 400}

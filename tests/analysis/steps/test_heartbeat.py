@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prefillwatch.analysis.cost import ClearStep
 from prefillwatch.analysis.steps.heartbeat import Heartbeat, Step
 from prefillwatch.units import MS
 
@@ -22,9 +23,17 @@ def told(steps: list[Step]) -> list[tuple[float, float, int]]:
     return [(step.start_ns / MS, step.end_ns / MS, step.streams) for step in steps]
 
 
+def clear_of(duration_ms: float = 10) -> ClearStep:
+    """It is known how long a clear step takes."""
+    clear = ClearStep()
+    for _ in range(20):
+        clear.observe(round(duration_ms * MS), 3, waiting=False)
+    return clear
+
+
 def beating(streams: str, *, until: int, every: int = 10) -> Heartbeat:
-    """A heartbeat that has seen steps of 10 ms, so that it knows how long a clear one takes."""
-    heartbeat = Heartbeat()
+    """A heartbeat that has seen steps of 10 ms, and knows that a clear one takes as long."""
+    heartbeat = Heartbeat(clear_of(every))
     for index, _ in enumerate(streams):
         heartbeat.joined(index, 0)
     feed(heartbeat, *((ms, stream) for ms in range(every, until + 1, every) for stream in streams))
@@ -32,12 +41,11 @@ def beating(streams: str, *, until: int, every: int = 10) -> Heartbeat:
 
 
 def test_a_stream_that_reads_again_opens_a_new_step() -> None:
-    heartbeat = Heartbeat()
+    heartbeat = Heartbeat(ClearStep())
     heartbeat.joined(0, 0)
     heartbeat.joined(1, 0)
     steps = feed(heartbeat, (10, "a"), (10.4, "b"), (20, "a"), (20.1, "b"), (30, "a"))
     assert steps == [(0, 10, 2), (10, 20, 2)]
-    assert heartbeat.open_step == Step(20 * MS, 30 * MS, 1, closed=False)
 
 
 def test_a_step_over_several_batches_is_one_step() -> None:
@@ -47,9 +55,9 @@ def test_a_step_over_several_batches_is_one_step() -> None:
     assert feed(heartbeat, (212, "c"), (220, "a")) == [(200, 210, 3)]
 
 
-def test_the_clear_step_is_learned() -> None:
+def test_what_a_clear_step_takes_is_asked_for() -> None:
     assert beating("abc", until=500).clear_step_ns == 10 * MS
-    assert Heartbeat().clear_step_ns == 0
+    assert Heartbeat(ClearStep()).clear_step_ns == 0
 
 
 def test_streams_that_read_a_step_apart_are_not_one_step() -> None:
@@ -126,14 +134,13 @@ def test_no_step_is_measured_across_a_hole() -> None:
 
 
 def test_no_reads_no_steps() -> None:
-    heartbeat = Heartbeat()
+    heartbeat = Heartbeat(ClearStep())
     assert heartbeat.feed(np.array([], np.int64), np.array([], np.int64)) == []
     assert heartbeat.flush(10**12) == []
-    assert heartbeat.open_step is None
 
 
 def test_more_streams_than_ever_before() -> None:
-    heartbeat = Heartbeat()
+    heartbeat = Heartbeat(ClearStep())
     slots = np.arange(5000)
     for beat in range(1, 30):
         heartbeat.feed(slots, np.full(5000, beat * 10 * MS))
@@ -153,7 +160,7 @@ def test_any_cut_into_batches_gives_the_same_steps(data: st.DataObject) -> None:
     reads.sort()
     times = np.array([at for at, _ in reads], np.int64)
     slots = np.array([slot for _, slot in reads], np.int64)
-    whole, parts = Heartbeat(), Heartbeat()
+    whole, parts = Heartbeat(clear_of(10)), Heartbeat(clear_of(10))
     expected = whole.feed(slots, times)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(reads)), max_size=12)))
     found: list[Step] = []

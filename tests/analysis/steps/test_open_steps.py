@@ -1,12 +1,11 @@
 """Which step made a first token. Times in milliseconds."""
 
-from prefillwatch.analysis.cost.cost import StepCost
-from prefillwatch.analysis.steps.clear_step import ClearStep
+from prefillwatch.analysis.cost import ClearStep, StepLaw
 from prefillwatch.analysis.steps.open_steps import OpenSteps
-from prefillwatch.analysis.steps.packing import Engine, Prompt
+from prefillwatch.analysis.steps.packing import Engine, Packing, Prompt
 from prefillwatch.units import MS
 
-ENGINE = Engine(budget=2048, proven=True, cost=StepCost(0.1 * MS))
+PACKING = Packing(Engine(budget=2048, proven=True, cost=StepLaw(0.1 * MS)))
 
 
 def clear_of_ten_ms() -> ClearStep:
@@ -16,7 +15,7 @@ def clear_of_ten_ms() -> ClearStep:
     return clear
 
 
-def beats(*ends_ms: float, decoders: int = 6, start_ms: float = 0) -> OpenSteps:
+def steps(*ends_ms: float, decoders: int = 6, start_ms: float = 0) -> OpenSteps:
     found = OpenSteps(clear_of_ten_ms())
     for end_ms in ends_ms:
         found.append(found.make(round(start_ms * MS), round(end_ms * MS), decoders))
@@ -24,90 +23,90 @@ def beats(*ends_ms: float, decoders: int = 6, start_ms: float = 0) -> OpenSteps:
     return found
 
 
-def released(found: OpenSteps, first_ms: float, sent_ms: float = 0, tokens: int = 300) -> float:
+def maker(found: OpenSteps, first_ms: float, sent_ms: float = 0, tokens: int = 300) -> float:
     """End of the step that is taken for the maker of a first token."""
     prompt = Prompt("a", round(sent_ms * MS), tokens, tokens, first_ns=round(first_ms * MS))
-    found.release(prompt, ENGINE, prompt.sent_ns)
-    maker = next(beat for beat in found.all if prompt in beat.released)
-    return maker.end_ns / MS
+    found.note_finished(prompt, PACKING, prompt.sent_ns)
+    made = next(step for step in found.all if prompt in step.finished)
+    return made.end_ns / MS
 
 
 def test_long_is_what_takes_more_than_decoding() -> None:
-    assert [beat.long for beat in beats(10, 20, 70, 80).all] == [False, False, True, False]
-    assert [beat.excess_ns // MS for beat in beats(10, 70).all] == [0, 50]
+    assert [step.long for step in steps(10, 20, 70, 80).all] == [False, False, True, False]
+    assert [step.excess_ns // MS for step in steps(10, 70).all] == [0, 50]
 
 
 def test_a_first_token_trails_its_step() -> None:
-    assert released(beats(10, 60, 70, 80), first_ms=63) == 60
+    assert maker(steps(10, 60, 70, 80), first_ms=63) == 60
 
 
 def test_also_past_the_end_of_the_next_clear_step() -> None:
-    assert released(beats(10, 60, 70, 80), first_ms=72) == 60
+    assert maker(steps(10, 60, 70, 80), first_ms=72) == 60
 
 
 def test_a_first_token_may_come_a_little_before_the_first_read_of_its_step() -> None:
-    assert released(beats(10, 60, 70), first_ms=55) == 60
+    assert maker(steps(10, 60, 70), first_ms=55) == 60
 
 
 def test_a_small_prompt_was_in_the_last_step_before_its_first_token() -> None:
-    assert released(beats(10, 20, 30, 40), first_ms=32, tokens=5) == 30
+    assert maker(steps(10, 20, 30, 40), first_ms=32, tokens=5) == 30
 
 
 def test_not_in_a_step_that_began_before_it_was_sent() -> None:
-    assert released(beats(10, 60, 110, 120), first_ms=113, sent_ms=58) == 110
-    assert released(beats(10, 60, 70, 80), first_ms=72, sent_ms=58, tokens=20) == 70
+    assert maker(steps(10, 60, 110, 120), first_ms=113, sent_ms=58) == 110
+    assert maker(steps(10, 60, 70, 80), first_ms=72, sent_ms=58, tokens=20) == 70
 
 
 def test_with_nobody_decoding_first_tokens_make_steps() -> None:
-    found = beats(10, 20)
-    assert released(found, first_ms=900, sent_ms=800) == 900
+    found = steps(10, 20)
+    assert maker(found, first_ms=900, sent_ms=800) == 900
     made = found.all[-1]
     assert (made.start_ns // MS, made.decoders, made.observed, made.long) == (800, 0, False, True)
 
 
 def test_first_tokens_close_together_share_a_step() -> None:
-    found = beats(10, 20)
-    assert released(found, first_ms=900, sent_ms=800) == 900
-    assert released(found, first_ms=905, sent_ms=800) == 900
-    assert released(found, first_ms=1000, sent_ms=800) == 1000
+    found = steps(10, 20)
+    assert maker(found, first_ms=900, sent_ms=800) == 900
+    assert maker(found, first_ms=905, sent_ms=800) == 900
+    assert maker(found, first_ms=1000, sent_ms=800) == 1000
     assert found.all[-1].start_ns == 900 * MS
 
 
 def test_a_step_that_began_with_a_first_token_did_not_make_it() -> None:
-    found = beats()
+    found = steps()
     found.append(found.make(900 * MS, 908 * MS, 1))
-    assert released(found, first_ms=900, sent_ms=800) == 900
-    assert [beat.start_ns // MS for beat in found.all] == [800, 900]
+    assert maker(found, first_ms=900, sent_ms=800) == 900
+    assert [step.start_ns // MS for step in found.all] == [800, 900]
 
 
-def test_a_first_token_in_the_midst_of_a_step_parts_it() -> None:
-    found = beats(10, 500)
-    assert released(found, first_ms=200) == 200
-    assert [(beat.start_ns // MS, beat.end_ns // MS) for beat in found.all] == [(0, 10), (10, 200), (200, 500)]
+def test_a_first_token_in_the_midst_of_a_step_splits_it() -> None:
+    found = steps(10, 500)
+    assert maker(found, first_ms=200) == 200
+    assert [(step.start_ns // MS, step.end_ns // MS) for step in found.all] == [(0, 10), (10, 200), (200, 500)]
 
 
-def test_a_made_up_step_is_parted_into_as_many_as_the_prompt_needs() -> None:
-    found = beats(10)
-    released(found, first_ms=650, sent_ms=20, tokens=5120)
-    found.part(found.all[-1], 5120, False, ENGINE)
-    assert [(beat.start_ns // MS, beat.end_ns // MS) for beat in found.all[1:]] == [(20, 272), (272, 524), (524, 650)]
+def test_a_made_up_step_is_split_into_as_many_as_the_prompt_needs() -> None:
+    found = steps(10)
+    maker(found, first_ms=650, sent_ms=20, tokens=5120)
+    found.split(found.all[-1], 5120, False, PACKING)
+    assert [(step.start_ns // MS, step.end_ns // MS) for step in found.all[1:]] == [(20, 272), (272, 524), (524, 650)]
 
 
 def test_but_not_into_more_than_there_was_time_for() -> None:
-    found = beats(10)
-    released(found, first_ms=260, sent_ms=20, tokens=5120)
-    found.part(found.all[-1], 5120, False, ENGINE)
+    found = steps(10)
+    maker(found, first_ms=260, sent_ms=20, tokens=5120)
+    found.split(found.all[-1], 5120, False, PACKING)
     assert len(found.all) == 2
 
 
 def test_steps_of_the_heartbeat_give_way_to_the_engines_own() -> None:
-    found = beats(10, 20, 30)
-    found.replace_end(15 * MS)
-    assert [beat.end_ns // MS for beat in found.all] == [10]
+    found = steps(10, 20, 30)
+    found.take_back(15 * MS)
+    assert [step.end_ns // MS for step in found.all] == [10]
 
 
 def test_dropping_keeps_count_of_what_was_scanned() -> None:
-    found = beats(10, 20, 30)
+    found = steps(10, 20, 30)
     found.scanned = 2
     found.drop(1)
     assert (found.scanned, len(found)) == (1, 2)

@@ -72,17 +72,17 @@ def test_a_first_token_counts_once_and_unknown_requests_do_not() -> None:
 
 def test_nobody_waits() -> None:
     waiting = room(a=2)
-    assert waiting.nobody(0, 1 * NS, -1)
-    assert not waiting.nobody(1 * NS, 3 * NS, -1)
+    assert waiting.none_waited(0, 1 * NS, -1)
+    assert not waiting.none_waited(1 * NS, 3 * NS, -1)
     waiting.first_token("a", 4 * NS)
-    assert not waiting.nobody(3 * NS, 5 * NS, -1)
-    assert waiting.nobody(4 * NS, 5 * NS, -1)
+    assert not waiting.none_waited(3 * NS, 5 * NS, -1)
+    assert waiting.none_waited(4 * NS, 5 * NS, -1)
 
 
 def test_those_passed_over_may_be_left_out() -> None:
     waiting = room(a=1, b=5)
-    assert not waiting.nobody(6 * NS, 7 * NS, 3 * NS)
-    assert waiting.nobody(6 * NS, 7 * NS, 5 * NS)
+    assert not waiting.none_waited(6 * NS, 7 * NS, 3 * NS)
+    assert waiting.none_waited(6 * NS, 7 * NS, 5 * NS)
     assert names(waiting.fresh(0, 9 * NS)) == "ab"
     assert names(waiting.fresh(1 * NS, 9 * NS)) == "b"
     assert names(waiting.fresh(0, 4 * NS)) == "a"
@@ -93,9 +93,9 @@ def test_an_answer_that_is_not_streamed_never_blocks_but_counts_as_waiting() -> 
     silent = prompt("a", 1, streamed=False)
     waiting.enter(silent)
     assert waiting.oldest_unplaced() is None
-    assert not waiting.nobody(2 * NS, 3 * NS, 0)
+    assert not waiting.none_waited(2 * NS, 3 * NS, 0)
     waiting.leave("a", 4 * NS)
-    assert waiting.nobody(4 * NS, 5 * NS, 0)
+    assert waiting.none_waited(4 * NS, 5 * NS, 0)
 
 
 def test_large_prompts_among_those_who_wait_longest() -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import example, given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from prefillwatch.analysis.steps.heartbeat import Step
 from prefillwatch.analysis.steps.timeline import PrefillTimeline, Split, StepFacts
+from prefillwatch.analysis.tuning import DEFAULT
 from prefillwatch.units import MS
 
 LATER = 200
@@ -18,17 +20,17 @@ LATER = 200
 class Wire:
     """Plays steps and requests to a timeline, as they would be seen with six streams decoding."""
 
-    def __init__(self, **options: int) -> None:
-        self.timeline = PrefillTimeline(**options)
+    def __init__(self, **rules: int) -> None:
+        self.timeline = PrefillTimeline(replace(DEFAULT, timeline=replace(DEFAULT.timeline, **rules)))
         self.now = 0.0
         self.steps: list[StepFacts] = []
         self.splits: dict[object, Split] = {}
         self.clear(40)
 
-    def step(self, duration: float, *released: str, streams: int = 6) -> None:
+    def step(self, duration: float, *finished: str, streams: int = 6) -> None:
         """A step, and the first tokens it made, which come 2 ms after it."""
         start, self.now = self.now, self.now + duration
-        for rid in released:
+        for rid in finished:
             self.timeline.first_token(rid, round((self.now + 2) * MS))
         self.timeline.steps([Step(round(start * MS), round(self.now * MS), streams)])
 
@@ -137,12 +139,10 @@ def test_the_cause_is_known_before_the_first_token() -> None:
     wire.step(214)
     assert wire.largest(begun, wire.now + 1) == (5000, True)
     assert wire.timeline.in_service_now() == [("a", 5000)]
-    assert wire.timeline.waiting_now() == [("a", 5000)]
     wire.step(214)
     wire.step(102, "a")
     wire.clear()
     assert wire.largest(begun + 1, begun + 215) == (5000, False)
-    assert wire.timeline.waiting_now() == []
 
 
 def test_no_prompt_is_in_service_before_or_after() -> None:
@@ -187,8 +187,8 @@ def test_a_request_that_waits_for_ten_minutes_holds_nothing_up() -> None:
         wire.clear(94)
         assert wire.now * MS - wire.timeline.settled_ns < LATER * MS
     assert all(members.keys() == {f"r{number}"} for number, members in enumerate(wire.members()))
-    assert wire.timeline.waiting_now() == [("stuck", 300)]
-    assert len(wire.timeline._room._known) < 200
+    assert list(wire.timeline._queue.waiting) == ["stuck"]
+    assert len(wire.timeline._queue._known) < 200
     assert len(wire.timeline._history) <= 13_000
 
 
@@ -203,12 +203,12 @@ def test_steps_older_than_the_horizon_become_final_by_guess() -> None:
 
 
 def test_at_most_so_many_steps_are_kept_open() -> None:
-    wire = Wire(max_steps=50)
+    wire = Wire(most_steps=50)
     wire.sent("endless", 10**6)
     for _ in range(500):
         wire.step(100)
         wire.settle()
-    assert len(wire.timeline._beats) <= 51
+    assert len(wire.timeline._steps) <= 51
     assert len(wire.timeline._run) <= 501
 
 
@@ -287,15 +287,6 @@ def test_settled_moves_on_while_nothing_happens() -> None:
     wire.now += 10_000
     wire.settle()
     assert wire.now * MS - wire.timeline.settled_ns < LATER * MS
-
-
-def test_prompts_of_one_request_are_tied_by_their_group() -> None:
-    wire = Wire()
-    wire.sent("r/0", 300, group="r")
-    wire.sent("r/1", 300, group="r")
-    wire.step(70, "r/0", "r/1")
-    wire.clear()
-    assert [wire.splits[rid].group for rid in ("r/0", "r/1")] == ["r", "r"]
 
 
 def test_after_a_hole_those_who_waited_get_no_split() -> None:
@@ -385,7 +376,7 @@ def shuffled(wire: Wire, rng: random.Random, waiting: list[str], number: int) ->
 @example(51139)  # a step of the heartbeat that ended before one that the engine told of, and a first token after both
 def test_whatever_happens_steps_come_out_in_order_and_splits_add_up(seed: int) -> None:
     rng = random.Random(seed)
-    wire = Wire(horizon_ns=20_000 * MS, max_steps=200)
+    wire = Wire(horizon_ns=20_000 * MS, most_steps=200)
     waiting: list[str] = []
     settled_ns = 0
     for number in range(150):
@@ -398,7 +389,7 @@ def test_whatever_happens_steps_come_out_in_order_and_splits_add_up(seed: int) -
     wire.settle(100_000)
     wire.settle(100_001)
     check(wire.steps, wire.splits.values())
-    assert wire.timeline._beats.all == []
+    assert wire.timeline._steps.all == []
 
 
 def check(steps: list[StepFacts], splits: Iterable[Split]) -> None:

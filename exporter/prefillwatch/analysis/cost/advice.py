@@ -47,7 +47,9 @@ def advise(
     """Advice for one model, by its line (`Costs.line`). ``steps_seen`` steps with prompts are known; from
     ``fewest_steps`` on there is a line."""
     if law is None:
-        return Advice(f"no advice yet: {steps_seen} engine steps with prompts were seen, at least {fewest_steps} are needed")
+        return Advice(
+            f"no advice yet: {steps_seen} engine steps with prompts were seen, at least {fewest_steps} are needed"
+        )
     full = max(law.largest, server.budget - server.decoding if server.chunked else 0)
     full_s, base_s, token_s = law.step_ns(full) / NS, law.base_ns / NS, law.token_ns / NS
     if full_s <= rules.hardly * base_s:
@@ -66,8 +68,8 @@ def advise(
     room = int((target_s - base_s) / token_s)
     if room > rules.farthest * law.largest:
         return Advice(
-            f"no advice: even steps of {rules.farthest * law.largest} prompt tokens, {rules.farthest} times the fullest "
-            f"seen, stay under the target of {_ms(target_s)}"
+            f"no advice: even steps of {rules.farthest * law.largest} prompt tokens, {rules.farthest} times the "
+            f"fullest seen, stay under the target of {_ms(target_s)}"
         )
     tokens = max((server.decoding + room) // _GRAIN * _GRAIN, server.decoding + 1)
     now_s = _first_token_s(law, longest_prompt, full)

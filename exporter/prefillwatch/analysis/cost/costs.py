@@ -3,16 +3,17 @@
 There is one law of step times (`law`), and two estimators of it, because there are two questions:
 
 - *Can this prompt have taken so long?* Asked by the packing before it is known which steps had which prompt, and by
-  verdicts in the midst of pauses. A low quantile over busy times (`busy_times`) answers it: it needs sums only, and what
-  disturbs a busy time only ever makes it longer. It has a term for attention, since late chunks cost several times as
-  much per token.
+  verdicts in the midst of pauses. A low quantile over busy times (`busy_times`) answers it: it needs sums only, and
+  what disturbs a busy time only ever makes it longer. It has a term for attention, since late chunks cost several
+  times as much per token.
 - *What does a step take, and how sure is that?* Asked by the metrics and the advice. A robust straight line through
   single final steps (`line`) answers it: the mean and not the low end, with a base and a quality.
 
-They are of the same steps. They may differ by the disturbances that the mean has and the quantile leaves out, and where
-contexts are long: the line then has the mean price of a token, the law by busy times the price without context. A verdict
-allows `CostRules.slack` times the cost, and never less than steps with prompts of like size took per token (a median over
-the very steps that the line goes through), so a prompt that the exported cost would explain is never held to be too cheap.
+They are of the same steps. They may differ by the disturbances that the mean has and the quantile leaves out, and
+where contexts are long: the line then has the mean price of a token, the law by busy times the price without context.
+A verdict allows `CostRules.slack` times the cost, and never less than steps with prompts of like size took per token (a
+median over the very steps that the line goes through), so a time that the exported cost explains is never too long for
+a verdict.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     step = base + mixed + tokens x (token + context x (tokens before in the KV cache + tokens / 2))
 
-``base`` is a clear step, ``mixed`` what it costs to carry any prompt at all, ``context`` is attention: a token of a late
-chunk looks back at all tokens before it. Two estimators make such a law, for two uses; see `costs`.
+``base`` is a clear step, ``mixed`` what it costs to carry any prompt at all, ``context`` is attention: a token of a
+late chunk looks back at all tokens before it. Two estimators make such a law, for two uses; see `costs`.
 """
 
 from __future__ import annotations

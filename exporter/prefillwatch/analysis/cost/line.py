@@ -1,8 +1,8 @@
 """The law of step times from single steps: a robust straight line, base + cost x uncached prompt tokens in the step.
 
 Least squares, reweighted after Huber, through the last steps with prompts and as many of the last ones without: quiet
-times pin down the base, mixed load the slope. Pauses and recomputed contexts are outliers and lose their weight. The fit
-is R squared under the same weights.
+times pin down the base, mixed load the slope. Pauses and recomputed contexts are outliers and lose their weight. The
+fit is R squared under the same weights.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ class StepSamples:
     def per_token_ns(self) -> FloatArray:
         """Excess per prompt token of all steps with prompts."""
         _, _, excess_ns, tokens, _ = self._mixed.kept()
-        return excess_ns / tokens
+        per_token: FloatArray = excess_ns / tokens
+        return per_token
 
     def largest_and_ends(self) -> tuple[IntArray, IntArray]:
         """Of the same steps: the largest prompt in each, and when it ended."""

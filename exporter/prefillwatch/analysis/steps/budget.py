@@ -5,9 +5,9 @@ one the prompts fit into the steps, and every step took the time that its tokens
 find no room, under a larger one long steps stay empty. The longest steps alone would tell less: attention makes late
 chunks of a long prompt so dear that they suggest twice the budget.
 
-Example: two prompts of 3,000 tokens arrived together; steps of 225, 225 and 212 ms followed where a clear one takes 20 ms
-and a token 0.1 ms, with 8 streams decoding. The first token of one came after the second step, that of the other after
-the third. Supposed budgets:
+Example: two prompts of 3,000 tokens arrived together; steps of 224, 224 and 212 ms followed where a clear one takes
+20 ms and a token 0.1 ms, with 8 streams decoding. The first token of one came after the second step, that of the other
+after the third. Supposed budgets:
 
 - 1,024: three steps have room for 3,048 tokens, half of what was served. Much is without a place: a large misfit.
 - 2,048: the first prompt takes 2,040 and 960, the second 1,080 and 1,920. Each step took about what that costs: hardly

@@ -5,9 +5,9 @@ engine: a stream that reads again opens a new step, and reads belong to one step
 clear step of its first. After a long step delivery spreads wider than a fast clear step takes; a stream that is still
 owed its read of the long step does not open a step of its own with it.
 
-Example, in milliseconds, with clear steps of 10: streams a, b and c read at 100 (all three), then a at 400 and b at 401,
-then a at 410, c at 410.5, b at 411, c at 411.5. The steps are 100 to 400, in which c is still owed a read, and 400 to
-410: the read of c at 410.5 is the one it was owed, the one at 411.5 belongs to the step that a opened at 410.
+Example, in milliseconds, with clear steps of 10: streams a, b and c read at 100, then a at 400 and b at 401, then a at
+410, c at 410.5, b at 411 and c at 411.5. The first step is from 100 to 400, and c is still owed its read of it. The
+second is from 400 to 410: the read of c at 410.5 is the one it was owed, the one at 411.5 belongs to the second step.
 """
 
 from __future__ import annotations

@@ -28,7 +28,16 @@ _end = attrgetter("end_ns")
 class OpenSteps:
     """Steps in order of time, the first `scanned` of them with all their first tokens known."""
 
-    __slots__ = ("_after_ns", "_before_ns", "_clear", "_clear_at_least", "_dropped_end_ns", "all", "last_end_ns", "scanned")
+    __slots__ = (
+        "_after_ns",
+        "_before_ns",
+        "_clear",
+        "_clear_at_least",
+        "_dropped_end_ns",
+        "all",
+        "last_end_ns",
+        "scanned",
+    )
 
     def __init__(self, clear: ClearStep, tuning: Tuning = DEFAULT) -> None:
         self._clear = clear

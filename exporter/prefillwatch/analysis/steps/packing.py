@@ -208,7 +208,8 @@ class Packing:
     # --- Putting prompts into steps ---
 
     def pack_back(self, steps: Sequence[OpenStep], last: int, prompt: Prompt) -> int:
-        """Put a prompt into its steps; ``last`` is the index of the one that made its first token. Returns the first."""
+        """Put a prompt into its steps; ``last`` is the index of the one that made its first token. Returns the index of
+        the first."""
         first = last
         while first > 0 and self.engine.chunked and self.may_carry(steps[first - 1], prompt):
             first -= 1

@@ -1,9 +1,9 @@
 """Requests from being sent until their prompts have found their place among the engine's steps.
 
 A prompt is in these books, in this order: `waiting` and `unplaced` from when it is sent; with its first token it leaves
-`waiting` and is in `firsts` until the step that made that token is known; it leaves `unplaced` when it has been put into
-its steps. One whose client leaves goes from both to `left`. An answer that is not streamed shows no first token, so its
-prompt is in `silent`, with the tokens that have no place yet.
+`waiting` and is in `firsts` until the step that made that token is known; it leaves `unplaced` when it has been put
+into its steps. One whose client leaves goes from both to `left`. An answer that is not streamed shows no first token,
+so its prompt is in `silent`, with the tokens that have no place yet.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ time. A run of long steps is final when a clear step ends it, since the engine g
 it is done: a prompt without a first token by then was not in service. Within a run, a step is final when finished
 prompts fill it.
 
-Example, in milliseconds. Six streams decode in clear steps of 20; the budget is known to be 2,048, a token to cost 0.14.
-A document of 6,000 tokens is sent at 5. Steps end at 20, 326, 632, 920 and 940, and its first token comes at 921.
+Example, in milliseconds. Six streams decode in clear steps of 20; the budget is known to be 2,048, and a token to cost
+0.14. A document of 6,000 tokens is sent at 5. Steps end at 20, 326, 632, 920 and 940, and its first token comes at 921.
 
 =======  ====================  ==========================================  ====================  ==================
 at       `_queue`              `_steps` (open)                             `_run` (busy time)    final
@@ -26,8 +26,8 @@ at       `_queue`              `_steps` (open)                             `_run
 =======  ====================  ==========================================  ====================  ==================
 
 Until about 1,000, all that is said of the gaps is that 6,000 tokens are in service: from `_guess`. Then it is certain
-that no other step can have made the first token (`_scan`), the document is packed back from 920 (`_place`), and with the
-clear step the run is over (`_end_run`), so that its steps cannot change any more (`_finalise`).
+that no other step can have made the first token (`_scan`), the document is packed back from 920 (`_place`), and with
+the clear step the run is over (`_end_run`), so that its steps cannot change any more (`_finalise`).
 """
 
 from __future__ import annotations
@@ -127,9 +127,7 @@ class PrefillTimeline:
 
     # What the wire shows.
 
-    def sent(
-        self, rid: Hashable, t_ns: int, tokens: int, uncached: int | None = None, streamed: bool = True
-    ) -> None:
+    def sent(self, rid: Hashable, t_ns: int, tokens: int, uncached: int | None = None, streamed: bool = True) -> None:
         """A prompt went upstream, of so many tokens as far as known. Only ``streamed`` answers show a first token."""
         uncached = tokens if uncached is None else uncached
         self._queue.enter(Prompt(rid, t_ns, max(1, tokens), max(1, uncached), streamed))
@@ -278,7 +276,7 @@ class PrefillTimeline:
         self._steps.append(step)
 
     def _guess(self, start_ns: int, room: int) -> list[tuple[Prompt, int]]:
-        """Which prompts may be in a step that begins now: in order of arrival, unless a clear step has passed them over.
+        """Which prompts may be in a step that begins now: by arrival, unless a clear step has passed them over.
 
         Where there are none, those passed over that need more than one step: the engine may have begun with one now,
         and first tokens of others will show at once if it did not.
@@ -356,8 +354,8 @@ class PrefillTimeline:
             packing.pack_gone(self._steps.all[: self._steps.scanned], prompt)
 
     def _end_run(self) -> None:
-        """After a clear step: a prompt without a first token was not in service before, or the engine would have gone on
-        with it."""
+        """After a clear step: a prompt without a first token was not in service before, or the engine would have gone
+        on with it."""
         if self._run:
             self._closed_ns = self._run[-1].end_ns
             self._learn()

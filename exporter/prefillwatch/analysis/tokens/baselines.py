@@ -15,36 +15,34 @@ import numpy as np
 import numpy.typing as npt
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray
+from prefillwatch.analysis.ring import Ring
 
 _SLOTS_AT_FIRST: Final = 64
 
 
-class _Ring:
-    """The last clear gaps of a model."""
+class _ModelGaps:
+    """The last clear gaps of a model, and their median."""
 
-    __slots__ = ("_median", "_next", "_values")
+    __slots__ = ("_median", "_ring")
 
     KEPT: Final = 1024
     ENOUGH: Final = 3
 
     def __init__(self) -> None:
-        self._values: npt.NDArray[np.float32] = np.zeros(self.KEPT, dtype=np.float32)
-        self._next = 0
+        self._ring: Ring[np.float32] = Ring(self.KEPT, 1, np.float32)
         self._median: float | None = None
 
     def add(self, values: FloatArray) -> None:
-        places = (self._next + np.arange(len(values))) % self.KEPT
-        self._values[places] = values
-        self._next += len(values)
+        self._ring.add(values)
         self._median = None
 
     def newest(self, most: int) -> list[float]:
-        kept = min(self._next, most, self.KEPT)
-        return [float(each) for each in self._values[(self._next - kept + np.arange(kept)) % self.KEPT]]
+        gaps: list[float] = self._ring.newest(most)[0].tolist()
+        return gaps
 
     def median(self) -> float | None:
-        if self._median is None and self._next >= self.ENOUGH:
-            self._median = lower_median(self._values[: self._next])
+        if self._median is None and len(self._ring) >= self.ENOUGH:
+            self._median = lower_median(self._ring.kept()[0])
         return self._median
 
 
@@ -69,7 +67,7 @@ class Baselines:
     def __init__(self) -> None:
         self._rings: npt.NDArray[np.float32] = np.zeros((_SLOTS_AT_FIRST, self.KEPT), dtype=np.float32)
         self._noted: IntArray = np.zeros(_SLOTS_AT_FIRST, dtype=np.int64)
-        self._models: dict[int, _Ring] = {}
+        self._models: dict[int, _ModelGaps] = {}
 
     def open(self, slot: int) -> None:
         while slot >= len(self._noted):
@@ -97,7 +95,7 @@ class Baselines:
     def _sample(self, model: int, gaps: FloatArray) -> None:
         ring = self._models.get(model)
         if ring is None:
-            ring = self._models[model] = _Ring()
+            ring = self._models[model] = _ModelGaps()
         stride = -(-len(gaps) // self.SAMPLES)
         ring.add(gaps[::stride])
 
@@ -117,7 +115,7 @@ class Baselines:
 
     def recall(self, model: int, gaps: list[float]) -> None:
         """Go on with samples of a model's baseline that were taken elsewhere."""
-        self._models.setdefault(model, _Ring()).add(np.array(gaps))
+        self._models.setdefault(model, _ModelGaps()).add(np.array(gaps))
 
     def forget_model(self, model: int) -> None:
         self._models.pop(model, None)

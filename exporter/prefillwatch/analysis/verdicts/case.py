@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from prefillwatch.analysis.cost import StepCost, StepCosts
+from prefillwatch.analysis.cost import Costs, PromptWork
 from prefillwatch.analysis.delays import Share, Stall, shares_of
 from prefillwatch.analysis.requests import Request
-from prefillwatch.analysis.steps import ON_ITS_WAY_NS, PrefillTimeline, StepFacts
+from prefillwatch.analysis.steps import PrefillTimeline
+from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
 from prefillwatch.analysis.verdicts.verdict import Case
 from prefillwatch.units import MS, NS
 
 NEVER: Final = 1 << 62
 
-#: A prompt is a plausible cause up to so many times what its tokens should cost.
-SLACK: Final = 2.0
 #: Delivery spreads a step's reads so far after a long step.
 _SPREAD_NS: Final = 20 * MS
 #: Streams return together when their first reads come within this.
 _TOGETHER_NS: Final = 60 * MS
 #: A page this long before or after a gap is no evidence about it.
 _STALE_NS: Final = 5 * NS
+_AFTERMATH: Final = (50 * MS, 300 * MS)
 #: Two steps that end less than so many baseline gaps apart have no prompt between them.
 _QUICK: Final = 1.5
-#: Tokens that images may add to a prompt before usage reports its size: one picture as large as models take them.
-_UNSEEN_TOKENS: Final = 16_384
-_AFTERMATH: Final = (50 * MS, 300 * MS)
 
 
 class InService(NamedTuple):
@@ -46,22 +42,20 @@ class InService(NamedTuple):
 class CaseBuilder:
     """Puts cases together."""
 
-    def __init__(self, timeline: PrefillTimeline, evidence: EvidenceLog, smallest_bucket: int) -> None:
+    def __init__(
+        self,
+        timeline: PrefillTimeline,
+        evidence: EvidenceLog,
+        costs: Costs,
+        smallest_bucket: int,
+        tuning: Tuning = DEFAULT,
+    ) -> None:
         self._timeline = timeline
         self._evidence = evidence
+        self._costs = costs
         self._smallest = smallest_bucket
-        self.step_costs = StepCosts()
+        self._on_its_way_ns = tuning.first_tokens.on_its_way_ns
         self._left_out: deque[tuple[int, int, Stall]] = deque(maxlen=256)  # end, tokens that had to be computed again
-
-    def learn(self, facts: Iterable[StepFacts]) -> None:
-        """Final steps and the prompts in them."""
-        for fact in facts:
-            if not fact.prefill_tokens or not fact.observed:
-                continue
-            members = [self._evidence.requests.find(rid) for rid, _ in fact.members if isinstance(rid, int)]
-            largest = max((each.prompt_tokens for each in members if each is not None), default=fact.prefill_tokens)
-            excess_ns = max(0, fact.end_ns - fact.start_ns - self._timeline.clear.expect_ns(fact.decoders))
-            self.step_costs.add(fact.end_ns, fact.prefill_tokens, largest, excess_ns)
 
     def measure(self, stall: Stall, until_ns: int) -> None:
         """Of how much of the gap all streams were silent. Once per stall, when the steps in it are known."""
@@ -102,7 +96,7 @@ class CaseBuilder:
             burst_before=stall.burst_before,
             prefill_tokens=service.tokens,
             prefill_possible=service.possible_s,
-            cost_known=stall.cost.known,
+            cost_known=stall.cost.law.known,
             prefill_guessed=service.guessed,
             recomputed_tokens=self._recomputed(stall),
             gauges_known=known,
@@ -140,25 +134,15 @@ class CaseBuilder:
         if request.streaming or not stall.baseline_ns:
             return False
         quick_ns = round(_QUICK * stall.baseline_ns)
-        return self._evidence.steps.went_on(request.sent_ns + ON_ITS_WAY_NS, stall.started_ns, quick_ns)
+        return self._evidence.steps.went_on(request.sent_ns + self._on_its_way_ns, stall.started_ns, quick_ns)
 
     def _possible_ns(self, stall: Stall, tokens: dict[Request, int]) -> float:
         """How long these prompts can have kept the engine busy, generously."""
-        if not tokens:
-            return 0.0
-        unseen = _UNSEEN_TOKENS * sum(not request.size_known for request in tokens)
-        whole = sum(request.uncached_tokens for request in tokens) + unseen
-        largest = max(request.prompt_tokens for request in tokens)
-        if not stall.cost.known:
-            return math.inf if whole > self._smallest else 0.0
-        if largest > self._smallest >= stall.largest_before:
-            return math.inf  # short prompts say nothing about a long one
-        expected_ns = sum(most_ns(stall.cost, request, each) for request, each in tokens.items())
-        expected_ns += stall.cost.expect_ns(unseen)
-        alike_ns = self.step_costs.per_token_ns(largest, stall.started_ns, stall.ended_ns or NEVER)
-        # A token costs the more the longer its prompt, at worst in proportion; short prompts do not show it.
-        dearer = largest / max(stall.largest_before, self._smallest)
-        return max(SLACK, dearer) * max(expected_ns, alike_ns * sum(tokens.values()))
+        prompts = [
+            PromptWork(each, request.uncached_tokens, request.cached_tokens, request.prompt_tokens, request.size_known)
+            for request, each in tokens.items()
+        ]
+        return self._costs.at_most_ns(prompts, stall.cost, stall.started_ns, stall.ended_ns or None)
 
     def _members(self, stall: Stall) -> dict[Request, int]:
         """Whose prompts were in service, and how many tokens of each."""
@@ -197,8 +181,8 @@ class CaseBuilder:
                 continue  # an answer that is not streamed does not show how far it is
             if not request.size_known:
                 continue
-            if stall.cost.known:
-                short = SLACK * most_ns(stall.cost, request, request.uncached_tokens) < gap_ns / 2
+            if stall.cost.law.known:
+                short = self._costs.slack * _most_ns(stall, request) < gap_ns / 2
             else:
                 short = request.uncached_tokens <= self._smallest
             if short:
@@ -221,7 +205,7 @@ class CaseBuilder:
         ahead_ns = back_ns - stall.ended_ns
         if abs(ahead_ns) <= _TOGETHER_NS:
             return True
-        if not 0 < ahead_ns <= SLACK * stall.cost.expect_ns(tokens):
+        if not 0 < ahead_ns <= self._costs.slack * stall.cost.law.expect_ns(tokens):
             return False
         return not self._evidence.steps.went_on(stall.ended_ns + _SPREAD_NS, back_ns, round(_QUICK * stall.baseline_ns))
 
@@ -254,11 +238,9 @@ class CaseBuilder:
         return bool(self._evidence.pages.between(start_ns + _SPREAD_NS, end_ns - _SPREAD_NS))
 
 
-def most_ns(cost: StepCost, request: Request, tokens: int) -> float:
-    """What so many uncached tokens of a prompt can take: attention over its cached ones costs too, so these count as
-    if they were computed."""
-    most = tokens + request.cached_tokens
-    return cost.expect_ns(most, max(0, request.prompt_tokens - most))
+def _most_ns(stall: Stall, request: Request) -> float:
+    """What a whole prompt can take, by what was known before the stall."""
+    return stall.cost.law.most_ns(request.uncached_tokens, request.cached_tokens, request.prompt_tokens)
 
 
 def _preemptions(before: EnginePage | None, after: EnginePage | None) -> float | None:

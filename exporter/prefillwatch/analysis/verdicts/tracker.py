@@ -11,13 +11,14 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from prefillwatch.analysis.cost import StepCosts
+from prefillwatch.analysis.cost import Costs
 from prefillwatch.analysis.delays import Stall
 from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.requests import LOST, PromptBuckets, Request
 from prefillwatch.analysis.settings import WaitRule
 from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, StepFacts
 from prefillwatch.analysis.tokens import Gaps
+from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.analysis.verdicts.case import CaseBuilder
 from prefillwatch.analysis.verdicts.evidence import EvidenceLog
 from prefillwatch.analysis.verdicts.incidents import IncidentBook
@@ -49,6 +50,8 @@ class StallTracker:
         buckets: PromptBuckets,
         sink: Sink,
         wait_rule: WaitRule,
+        costs: Costs,
+        tuning: Tuning = DEFAULT,
     ) -> None:
         self.watch = watch
         self.evidence = EvidenceLog()
@@ -57,19 +60,15 @@ class StallTracker:
         self._timeline = timeline
         self._buckets = buckets
         self._sink = sink
-        self._cases = CaseBuilder(timeline, self.evidence, buckets.edges[0])
-        self._waits = WaitWatch(wait_rule, self.evidence, self.incidents, self._cases.step_costs, buckets.edges[0])
+        self._costs = costs
+        self._cases = CaseBuilder(timeline, self.evidence, costs, buckets.edges[0], tuning)
+        self._waits = WaitWatch(wait_rule, self.evidence, self.incidents, costs, buckets.edges[0])
         self._ended: list[Stall] = []  # not measured yet
         self._pending: list[Stall] = []
-
-    @property
-    def step_costs(self) -> StepCosts:
-        return self._cases.step_costs
 
     def facts(self, facts: list[StepFacts]) -> None:
         """Steps that became final."""
         self.evidence.facts.add(facts)
-        self._cases.learn(facts)
 
     def gaps(self, gaps: Gaps) -> None:
         """Gaps that ended."""
@@ -85,11 +84,10 @@ class StallTracker:
 
     def _note_surroundings(self, stalls: list[Stall]) -> None:
         """What is learned about cost by now is not learned from these stalls yet; and how many streams there were."""
-        cost = self._timeline.engine.cost
+        cost = self._costs.known
         joined: dict[int, int] = {}  # by the moment since, as stalls that began together share it
         for stall in stalls:
             stall.cost = cost
-            stall.largest_before = self._cases.step_costs.largest
             if not stall.decoding:
                 moment = stall.started_ns // _TOGETHER_NS
                 if moment not in joined:
@@ -128,7 +126,7 @@ class StallTracker:
         self._look_at_open(now_ns)
         self._measure_ended(now_ns)
         self._finish_ripe(now_ns)
-        self._waits.advance(now_ns, self._timeline.engine.cost)
+        self._waits.advance(now_ns)
         for incident in self.incidents.close(now_ns):
             self._sink.incident(incident)
 

@@ -13,11 +13,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from prefillwatch.analysis.cost import StepCost, StepCosts
+from prefillwatch.analysis.cost import Costs, PromptWork
 from prefillwatch.analysis.delays import Evidence, Share, Wait, shares_of
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import WaitRule
-from prefillwatch.analysis.verdicts.case import SLACK
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
 from prefillwatch.analysis.verdicts.incidents import IncidentBook
 from prefillwatch.contract.causes import BEFORE_ENGINE, PREFILL, QUEUEING, STUCK, UNATTRIBUTED, WARMUP
@@ -105,13 +104,13 @@ class WaitWatch:
         rule: WaitRule,
         evidence: EvidenceLog,
         incidents: IncidentBook,
-        step_costs: StepCosts,
+        costs: Costs,
         smallest_bucket: int,
     ) -> None:
         self._rule = rule
         self._evidence = evidence
         self._incidents = incidents
-        self._step_costs = step_costs
+        self._costs = costs
         self._smallest = smallest_bucket
         self._late: dict[int, Wait] = {}
         self._ended: list[Wait] = []
@@ -133,19 +132,19 @@ class WaitWatch:
         if wait is not None:
             self._incidents.drop(wait)
 
-    def advance(self, now_ns: int, cost: StepCost) -> None:
-        """``cost`` of prompts by now."""
+    def advance(self, now_ns: int) -> None:
+        """Look for late first tokens, and judge those that are."""
         if now_ns >= self._look_ns:
             self._look_ns = now_ns + _LOOK_EVERY_NS
-            self._look(now_ns, cost)
+            self._look(now_ns)
         ripe = [wait for wait in self._ended if now_ns >= wait.ended_ns + _RIPE_NS]
         if ripe:
             self._ended = [wait for wait in self._ended if now_ns < wait.ended_ns + _RIPE_NS]
-            self._judge(ripe, now_ns, cost)
+            self._judge(ripe, now_ns)
             for wait in ripe:
                 self._incidents.settle(wait, now_ns)
 
-    def _look(self, now_ns: int, cost: StepCost) -> None:
+    def _look(self, now_ns: int) -> None:
         new = []
         for request in self._evidence.requests.awaiting.values():
             if request.rid in self._late or request.doubtful or not request.streaming or not request.received_ns:
@@ -153,7 +152,7 @@ class WaitWatch:
             age_ns = now_ns - request.sent_ns
             if age_ns < self._rule.min * NS:
                 break  # in order of arrival
-            expected_ns = self._expected_ns(request, cost)
+            expected_ns = self._expected_ns(request)
             if age_ns >= self._rule.factor * expected_ns:
                 wait = Wait(request=request, model=request.model, started_ns=request.sent_ns, baseline_ns=expected_ns)
                 new.append(wait)
@@ -163,21 +162,19 @@ class WaitWatch:
         due = list(self._late.values()) if now_ns >= self._judge_ns else new
         if due:
             self._judge_ns = now_ns + _JUDGE_EVERY_NS if due is not new else self._judge_ns
-            self._judge(due, now_ns, cost)
+            self._judge(due, now_ns)
             for wait in due:
                 self._incidents.hold(wait, now_ns)
 
-    def _expected_ns(self, request: Request, cost: StepCost) -> float:
-        if not cost.known:
-            return float(UNLEARNED_TOKEN_NS * request.uncached_tokens)
-        largest = self._step_costs.largest
-        dearer = max(1.0, request.prompt_tokens / largest) if largest else 1.0
-        expected_ns = cost.expect_ns(request.uncached_tokens, request.cached_tokens)
-        return dearer * max(expected_ns, self._step_costs.typical_ns() * request.uncached_tokens)
+    def _expected_ns(self, request: Request) -> float:
+        work = PromptWork(
+            request.uncached_tokens, request.uncached_tokens, request.cached_tokens, request.prompt_tokens
+        )
+        return self._costs.alone_ns(work, UNLEARNED_TOKEN_NS)
 
-    def _judge(self, waits: Sequence[Wait], now_ns: int, cost: StepCost) -> None:
+    def _judge(self, waits: Sequence[Wait], now_ns: int) -> None:
         since_ns = min(wait.started_ns for wait in waits)
-        line = _Line(self._evidence, since_ns, now_ns, cost, self._step_costs.typical_ns(), self._smallest)
+        line = _Line(self._evidence, since_ns, now_ns, self._costs, self._smallest)
         for wait in waits:
             case, shares = self._case(wait, line, now_ns)
             wait.cause, wait.evidence = judge(case), case.evidence()
@@ -233,20 +230,20 @@ class _Ahead:
 class _Line:
     """The requests that were served since a moment or still wait, in arrays."""
 
-    def __init__(
-        self, evidence: EvidenceLog, since_ns: int, now_ns: int, cost: StepCost, typical_ns: float, smallest: int
-    ) -> None:
+    def __init__(self, evidence: EvidenceLog, since_ns: int, now_ns: int, costs: Costs, smallest: int) -> None:
         requests = evidence.requests
         served = [each for each, _ in zip(requests.served_since(since_ns), range(_MOST_AHEAD), strict=False)]
         waiting = [each for each, _ in zip(requests.awaiting.values(), range(_MOST_AHEAD), strict=False)]
         self._requests = served + waiting
-        self._cost_known = cost.known
+        self._cost_known = costs.known.law.known
+        self._slack = costs.slack
         self._smallest = smallest
         self._sent = _column([each.sent_ns for each in self._requests])
         self._first = _column([each.first_ns or 2 * now_ns for each in self._requests])
         self._tokens = _column([each.uncached_tokens for each in self._requests])
-        costs = [cost.expect_ns(each.uncached_tokens, each.cached_tokens) for each in self._requests]
-        self._costs = np.maximum(np.array(costs), typical_ns * self._tokens)
+        self._costs_ns = np.array(
+            [costs.expected_ns(each.uncached_tokens, each.cached_tokens) for each in self._requests]
+        )
 
     def overtook(self, request: Request, end_ns: int) -> int:
         """How many were sent after it and had their first token before."""
@@ -260,7 +257,7 @@ class _Line:
         ahead = (served | before) & others
         long = ahead & (self._tokens >= LONG * request.uncached_tokens) & (self._tokens > self._smallest)
         tokens = int(self._tokens[ahead].sum())
-        possible_ns = SLACK * float(self._costs[ahead].sum())
+        possible_ns = self._slack * float(self._costs_ns[ahead].sum())
         if not self._cost_known:
             possible_ns = np.inf if tokens > self._smallest else 0.0
         named = {self._requests[index]: int(self._tokens[index]) for index in np.flatnonzero(long).tolist()}

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from prefillwatch.analysis.arrays import FloatArray
-from prefillwatch.analysis.cost import BETTER
+from prefillwatch.analysis.tuning import DEFAULT
 from prefillwatch.lab.probe.figures import RunFigures
 
 #: Sizes below which no formula can be told from another.
@@ -116,7 +116,7 @@ def _cost(points: Sequence[Point]) -> Cost | None:
     for chosen in _TERMS:
         if len(chosen) == 1 or len(chosen) < len(points):
             factors, its_error = _least_squares(terms, chosen)
-            if (factors >= 0).all() and factors[0] > 0 and (best is None or its_error < BETTER * error):
+            if (factors >= 0).all() and factors[0] > 0 and (best is None or its_error < DEFAULT.cost.better * error):
                 best, error = factors, its_error
     if best is None or _shrinks(points):
         return None

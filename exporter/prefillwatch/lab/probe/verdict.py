@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prefillwatch.analysis.cost import HARDLY
 from prefillwatch.analysis.settings import StallRule
+from prefillwatch.analysis.tuning import DEFAULT
 from prefillwatch.lab.probe.figures import RunFigures
 from prefillwatch.lab.probe.response import Response
 from prefillwatch.report import duration
@@ -71,7 +71,7 @@ def judge(runs: Sequence[RunFigures], response: Response, rule: StallRule) -> Ve
             "would be one.",
             ratio,
         )
-    if ratio >= HARDLY - 1:
+    if ratio >= DEFAULT.advice.hardly - 1:
         return Verdict(
             Effect.HARDLY,
             f"This model on this machine hardly shows the effect: {prompt}, {beside}; that is a slow beat, no freeze."

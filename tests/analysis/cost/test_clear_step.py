@@ -1,6 +1,6 @@
 """What a step takes that carries no prompt."""
 
-from prefillwatch.analysis.steps.clear_step import ClearStep
+from prefillwatch.analysis.cost.clear_step import ClearStep
 from prefillwatch.units import MS
 
 

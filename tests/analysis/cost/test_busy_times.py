@@ -4,13 +4,19 @@ import random
 
 import pytest
 
-from prefillwatch.analysis.cost.cost import Busy, StepCost, fit
+from prefillwatch.analysis.cost.busy_times import Busy, low_quantile_law
+from prefillwatch.analysis.cost.law import StepLaw
+from prefillwatch.analysis.tuning import DEFAULT
 from prefillwatch.units import MS
 
-TRUE = StepCost(token_ns=120_000.0, context_ns=12.0, mixed_ns=25.0 * MS)
+TRUE = StepLaw(token_ns=120_000.0, context_ns=12.0, mixed_ns=25.0 * MS)
 
 
-def busy(tokens: int, before: int = 0, cost: StepCost = TRUE, disturbed_ns: float = 0.0) -> Busy:
+def fit(busy: list[Busy]) -> StepLaw:
+    return low_quantile_law(busy, DEFAULT.cost)
+
+
+def busy(tokens: int, before: int = 0, cost: StepLaw = TRUE, disturbed_ns: float = 0.0) -> Busy:
     excess_ns = cost.expect_ns(tokens, before) + disturbed_ns
     return Busy(1, tokens, tokens * (before + tokens / 2), round(excess_ns))
 
@@ -39,13 +45,13 @@ def test_all_three_terms_are_found() -> None:
 
 
 def test_pauses_and_recomputations_do_not_raise_it() -> None:
-    linear = StepCost(token_ns=300_000.0)
+    linear = StepLaw(token_ns=300_000.0)
     steps = [busy(300, cost=linear) for _ in range(10)] + [busy(300, cost=linear, disturbed_ns=9e9) for _ in range(8)]
     assert fit(steps).token_ns == pytest.approx(300_000, rel=0.02)
 
 
 def test_most_of_few_busy_times_may_be_disturbed() -> None:
-    linear = StepCost(token_ns=300_000.0)
+    linear = StepLaw(token_ns=300_000.0)
     disturbed = [busy(300, cost=linear, disturbed_ns=each) for each in (0.6e9, 1.5e9, 2.5e9)]
     assert fit([busy(300, cost=linear), busy(300, cost=linear), *disturbed]).token_ns == pytest.approx(
         300_000, rel=0.02
@@ -53,13 +59,13 @@ def test_most_of_few_busy_times_may_be_disturbed() -> None:
 
 
 def test_one_step_that_was_far_too_short_does_not_lower_it() -> None:
-    linear = StepCost(token_ns=300_000.0)
+    linear = StepLaw(token_ns=300_000.0)
     steps = [busy(300, cost=linear) for _ in range(6)] + [Busy(1, 437, 0, 8 * MS)]
     assert fit(steps).token_ns == pytest.approx(300_000, rel=0.02)
 
 
 def test_tokens_in_a_time_is_the_inverse_of_the_time_of_tokens() -> None:
-    for cost in (TRUE, StepCost(token_ns=120_000.0)):
+    for cost in (TRUE, StepLaw(token_ns=120_000.0)):
         for tokens in (1, 300, 2048, 100_000):
             assert cost.tokens_in(cost.expect_ns(tokens)) == tokens
         assert cost.tokens_in(0) == 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grafana.generator.board import Section, even
+from grafana.generator.looks import AREAS, LEAST, MEANS, OF_THE_CACHE, QUANTILES
 from grafana.generator.metric import in_range, increase, metric, quantile, rate
 from grafana.generator.palette import ALL, BAD, CAUSES, CLEAR, GOOD, PREFILL, QUEUE
 from grafana.generator.panels import Column, Style, density, lines, listing, over_time
 from grafana.generator.series import (
-    AT_KV_LIMITS,
     NO_REQUESTS,
     WINDOW,
 )
@@ -27,9 +29,7 @@ def kv_cache() -> Section:
         over_time(f"max ({metric('kv_cache_usage_max_ratio', window=WINDOW)})", "peak of the window"),
         unit="percentunit",
         empty="Upstream does not tell",
-        low=0,
-        high=1,
-        limit=AT_KV_LIMITS,
+        look=OF_THE_CACHE,
         series={"now": Style(CLEAR), "peak of the window": Style(QUEUE, dashed=True)},
     )
     free = lines(
@@ -40,9 +40,8 @@ def kv_cache() -> Section:
         over_time(f"min ({metric('kv_cache_capacity_tokens')})", "capacity"),
         unit="short",
         empty="Upstream does not tell",
-        low=0,
+        look=LEAST,
         series={"free": Style(GOOD), "capacity": Style(ALL, dashed=True)},
-        calcs=("min",),
     )
     preemptions = lines(
         "Preemptions per minute",
@@ -51,10 +50,8 @@ def kv_cache() -> Section:
         over_time(f"60 * sum ({rate('preemptions_total')})", "preemptions"),
         unit="none",
         empty="Upstream does not tell",
-        low=0,
+        look=replace(MEANS, bars=True),
         series={"preemptions": Style(CAUSES["preemption"])},
-        bars=True,
-        calcs=("mean",),
     )
     requests = lines(
         "Requests inside the engine",
@@ -62,7 +59,6 @@ def kv_cache() -> Section:
         over_time(f"sum by (state) ({metric('upstream_requests')})", "{{state}}"),
         unit="none",
         empty="Upstream does not tell",
-        low=0,
         series={"running": Style(CLEAR), "waiting": Style(QUEUE)},
     )
     memory = lines(
@@ -73,7 +69,6 @@ def kv_cache() -> Section:
         over_time(f"sum by (gpu) ({metric('gpu_memory_free_bytes')})", "free, GPU {{gpu}}"),
         unit="bytes",
         empty="No GPU visible to prefillwatch",
-        low=0,
     )
     return Section("KV cache and memory", (even(8, usage, free, preemptions), even(7, requests, memory)))
 
@@ -94,8 +89,7 @@ def traffic() -> Section:
         over_time(f"max ({metric('prompt_length_max_tokens', window=WINDOW)})", "longest of the window"),
         unit="short",
         empty=NO_REQUESTS,
-        log=True,
-        joined=True,
+        look=QUANTILES,
         series={"median": Style(CLEAR), "p99": Style(PREFILL), "longest of the window": Style(BAD)},
     )
     tokens = lines(
@@ -106,9 +100,8 @@ def traffic() -> Section:
         over_time(f"sum ({rate('cached_prompt_tokens_total')})", "prompt, cached"),
         unit="short",
         empty="No tokens",
-        low=0,
+        look=MEANS,
         series={"generated": Style(CLEAR), "prompt": Style(PREFILL), "prompt, cached": Style(PREFILL, dashed=True)},
-        calcs=("mean",),
     )
     seconds = f"sum by (concurrency) ({in_range('concurrency_seconds_total')}) > 1"
     columns = [
@@ -147,10 +140,8 @@ def traffic() -> Section:
         ),
         unit="percentunit",
         empty=NO_REQUESTS,
-        low=0,
-        high=1,
+        look=replace(LEAST, high=1),
         series={"requests within SLO": Style(GOOD), "token deadlines met": Style(CLEAR)},
-        calcs=("min",),
     )
     outcomes = lines(
         "Requests per second by outcome",
@@ -158,10 +149,8 @@ def traffic() -> Section:
         over_time(f"sum by (outcome) ({rate('requests_total')})", "{{outcome}}"),
         unit="reqps",
         empty=NO_REQUESTS,
-        low=0,
+        look=AREAS,
         series={"ok": Style(GOOD), "error": Style(BAD), "client_closed": Style(ALL)},
-        stacked=True,
-        calcs=("mean",),
     )
     return Section(
         "Prompts, throughput and promises", (even(8, heat, lengths, tokens), even(8, concurrency, promises, outcomes))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grafana.generator import limits
 from grafana.generator.board import Section, even
+from grafana.generator.looks import AREAS, AT_TTFT_TARGET, BARS, QUANTILES, WIDE
 from grafana.generator.metric import in_range, metric, quantile, quantile_in_range, rate
 from grafana.generator.palette import CAUSES, CLEAR, GOOD, PREFILL, QUEUE
-from grafana.generator.panels import Column, Style, answer, lines, listing, now, over_time
+from grafana.generator.panels import Column, Face, Query, Style, answer, lines, listing, now, over_time
 from grafana.generator.series import (
-    AT_TTFT_TARGET,
     NO_REQUESTS,
     NO_STALLS,
     OF_CAUSES,
@@ -16,6 +18,7 @@ from grafana.generator.series import (
     WINDOW,
 )
 from grafana.generator.shared import culprits, sufferers
+from grafana_foundation_sdk.builders import stat
 
 # Seconds that answers were streaming: what stalls are a share of.
 DECODE_SECONDS = f"sum ({rate('inter_token_latency_seconds_sum')})"
@@ -32,10 +35,8 @@ def causes() -> Section:
         ),
         unit="percentunit",
         empty=NO_STALLS,
-        low=0,
+        look=BARS,
         series=OF_CAUSES,
-        stacked=True,
-        bars=True,
     )
     blame = lines(
         "Stall seconds inflicted per minute, by prompt size (tokens)",
@@ -44,10 +45,8 @@ def causes() -> Section:
         over_time(f"60 * sum by (prompt_bucket) ({rate('prefill_blame_seconds_total')}) > 0", "{{prompt_bucket}}"),
         unit="s",
         empty="No prompt to blame",
-        low=0,
+        look=BARS,
         series=OF_SIZES,
-        stacked=True,
-        bars=True,
     )
     incidents = lines(
         "Freezes and waits per minute",
@@ -57,13 +56,11 @@ def causes() -> Section:
         over_time(f"60 * sum by (cause) ({rate('waits_total')}) > 0", "wait: {{cause}}"),
         unit="none",
         empty="No incidents",
-        low=0,
+        look=BARS,
         series={
             **{f"freeze: {cause}": Style(color) for cause, color in CAUSES.items()},
             **{f"wait: {cause}": Style(color, dashed=True) for cause, color in CAUSES.items()},
         },
-        stacked=True,
-        bars=True,
     )
     return Section(
         "Who causes it, and who suffers?", (even(8, share, blame), even(8, culprits(), sufferers(), incidents))
@@ -80,8 +77,7 @@ def first_tokens() -> Section:
         ),
         unit="s",
         empty=NO_REQUESTS,
-        log=True,
-        limit=AT_TTFT_TARGET,
+        look=replace(WIDE, limit=AT_TTFT_TARGET),
         series=OF_SIZES,
     )
     parts = lines(
@@ -92,10 +88,8 @@ def first_tokens() -> Section:
         over_time(f"sum ({rate('queue_seconds_sum')}) / (sum ({rate('queue_seconds_count')}) > 0)", "queue"),
         unit="s",
         empty=NO_REQUESTS,
-        low=0,
+        look=AREAS,
         series={"prefill": Style(PREFILL), "queue": Style(QUEUE)},
-        stacked=True,
-        calcs=("mean",),
     )
     quantiles = [
         lines(
@@ -104,8 +98,7 @@ def first_tokens() -> Section:
             over_time(quantile(0.99, name, "prompt_bucket"), "{{prompt_bucket}}"),
             unit="s",
             empty=NO_REQUESTS,
-            log=True,
-            joined=True,
+            look=QUANTILES,
             series=OF_SIZES,
         )
         for what, name, text in (
@@ -146,50 +139,50 @@ def first_tokens() -> Section:
 def cost_model() -> Section:
     stats = even(
         5,
-        answer(
+        _learned(
             "Cost of 1,000 prompt tokens",
-            "Time that 1,000 uncached prompt tokens add to the steps of this server, learned from its own "
-            "traffic. Slowest replica.",
+            "Time that 1,000 uncached prompt tokens add to the steps of this server, learned from its own traffic. "
+            "Slowest replica.",
             now(f"1000 * max ({metric('prefill_cost_seconds_per_token')})", "cost"),
-            unit="s",
-            steps=limits.only(PREFILL),
-            empty="Still learning",
-            filled=False,
+            "s",
+            limits.only(PREFILL),
         ),
-        answer(
+        _learned(
             "Step without prefill",
             "What a decode-only step takes by the cost model: the gap that readers could have. Slowest replica.",
             now(f"max ({metric('baseline_step_seconds')})", "step"),
-            unit="s",
-            steps=limits.only(CLEAR),
-            empty="Still learning",
-            filled=False,
+            "s",
+            limits.only(CLEAR),
         ),
-        answer(
+        _learned(
             "Fit of the model",
-            "Share of the variance of step times that the model explains. Below 50 %: do not act on the advice. "
-            "Worst replica.",
+            "Share of the variance of step times that the model explains. "
+            f"Below {limits.FIT_TO_ACT_ON * 100:g} %: do not act on the advice. Worst replica.",
             now(f"min ({metric('prefill_cost_fit_ratio')})", "fit"),
-            unit="percentunit",
-            steps=limits.FIT,
-            empty="Still learning",
-            filled=False,
+            "percentunit",
+            limits.FIT,
         ),
-        answer(
+        _learned(
             "Advised --max-num-batched-tokens",
             f"Largest step budget that keeps gaps under {limits.ITL_TARGET_S * 1000:g} ms by the model. Smaller "
-            "budgets smooth "
-            "answers and make long prompts' first tokens later. Smallest of the replicas, of those whose model fits.",
+            "budgets smooth answers and make long prompts' first tokens later. Smallest of the replicas, of those whose "
+            "model fits.",
             now(
                 f"min ({metric('advised_max_batched_tokens')} and {metric('prefill_cost_fit_ratio')} "
                 f"> {limits.FIT_TO_ACT_ON:g})",
                 "tokens",
             ),
-            unit="none",
-            steps=limits.only(GOOD),
-            empty="Still learning",
+            "none",
+            limits.only(GOOD),
             decimals=0,
-            filled=False,
         ),
     )
     return Section("Cost model and advice", (stats,))
+
+
+def _learned(
+    title: str, text: str, query: Query, unit: str, steps: limits.Steps, decimals: int | None = None
+) -> stat.Panel:
+    """A figure of the cost model, which may not be known yet."""
+    face = Face(filled=False, decimals=decimals)
+    return answer(title, text, query, unit=unit, steps=steps, empty="Still learning", face=face)

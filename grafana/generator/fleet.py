@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grafana.generator import interference, limits, series
 from grafana.generator.board import Section, board, even, target_variables
+from grafana.generator.looks import AT_ITL_TARGET, AT_TTFT_TARGET, MEANS, OF_THE_CACHE, QUANTILES, WIDE
 from grafana.generator.metric import SCRAPED, in_range, increase, metric, quantile, quantile_in_range, rate
 from grafana.generator.palette import ALL, BAD, CLEAR, GOOD, PREFILL
-from grafana.generator.panels import Column, Style, answer, lines, listing, now, over_time
+from grafana.generator.panels import FROM_ZERO, Column, Face, Look, Style, answer, lines, listing, now, over_time
 from grafana.generator.shared import culprits, dose_and_response, frozen_streams, silence, sufferers
-from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.builders import dashboard, timeseries
 
 UID = "prefillwatch-fleet"
 REPLICA = "job, instance"
 WORST = 10
+NOT_TOLD = "Upstreams do not tell"
 
 
 def _down(job: str, instance: str) -> dict[str, str]:
@@ -60,8 +64,7 @@ def _overview() -> Section:
             steps=limits.only(ALL),
             empty="None reports",
             series={"report": Style(ALL), "upstream up": Style(GOOD), "silent": Style(BAD)},
-            show_names=True,
-            filled=False,
+            face=Face(named=True, filled=False),
         ),
         answer(
             "Replicas with frozen streams",
@@ -70,7 +73,7 @@ def _overview() -> Section:
             unit="none",
             steps=limits.ANY_IS_BAD,
             empty="No streams seen",
-            zero="None",
+            face=Face(zero="None"),
         ),
         frozen_streams(),
         silence(),
@@ -84,8 +87,7 @@ def _overview() -> Section:
             steps=limits.GAP,
             empty="No gaps",
             series={"in prefill": Style(PREFILL), "clear": Style(CLEAR)},
-            show_names=True,
-            filled=False,
+            face=Face(named=True, filled=False),
         ),
         answer(
             "Streaming time lost to stalls",
@@ -97,7 +99,7 @@ def _overview() -> Section:
             unit="percentunit",
             steps=limits.STALL_SHARE,
             empty="No stalls",
-            decimals=1,
+            face=Face(decimals=1),
         ),
     )
     return Section("Is anybody frozen?", (stats,))
@@ -154,35 +156,31 @@ def _replicas() -> Section:
     return Section("Which replica is worst?", (even(8, table),))
 
 
+def _worst(title: str, text: str, expr: str, unit: str, empty: str, look: Look = FROM_ZERO) -> timeseries.Panel:
+    """A line for each of the replicas with the most of something, which leads to its own dashboard. ``{}`` in the title
+    stands for how many."""
+    query = over_time(f"topk ({WORST}, {expr})", "{{instance}}")
+    return lines(title.format(f"{WORST} replicas"), text, query, unit=unit, empty=empty, look=look, link=DOWN_FROM_LINE)
+
+
 def _who() -> Section:
-    worst_gaps = lines(
-        f"ITL p99 during a prefill, worst {WORST} replicas, window $window",
+    worst_gaps = _worst(
+        "ITL p99 during a prefill, worst {}, window $window",
         "Each replica's own p99 of the gaps that overlapped a prefill. One line far above the rest: look at its "
         "prompts. All high: look at the step budget.",
-        over_time(
-            f"topk ({WORST}, max by ({REPLICA}) "
-            f"({metric('inter_token_latency_p99_seconds', window='$window', population='prefill')}))",
-            "{{instance}}",
-        ),
-        link=DOWN_FROM_LINE,
-        unit="s",
-        empty="No gaps during a prefill",
-        log=True,
-        limit=series.AT_ITL_TARGET,
+        f"max by ({REPLICA}) ({metric('inter_token_latency_p99_seconds', window='$window', population='prefill')})",
+        "s",
+        "No gaps during a prefill",
+        replace(WIDE, limit=AT_ITL_TARGET),
     )
-    stalled = lines(
-        f"Streaming time lost to stalls, worst {WORST} replicas",
+    stalled = _worst(
+        "Streaming time lost to stalls, worst {}",
         "Stall seconds over the time that answers streamed, whatever the cause.",
-        over_time(
-            f"topk ({WORST}, sum by ({REPLICA}) ({rate('stall_seconds_total')}) "
-            f"/ (sum by ({REPLICA}) ({rate('inter_token_latency_seconds_sum')}) > 0))",
-            "{{instance}}",
-        ),
-        link=DOWN_FROM_LINE,
-        unit="percentunit",
-        empty="No stalls",
-        low=0,
-        calcs=("mean",),
+        f"sum by ({REPLICA}) ({rate('stall_seconds_total')}) "
+        f"/ (sum by ({REPLICA}) ({rate('inter_token_latency_seconds_sum')}) > 0)",
+        "percentunit",
+        "No stalls",
+        MEANS,
     )
     return Section(
         "Why?", (even(8, worst_gaps, stalled, marked=True), even(7, culprits(), sufferers(), dose_and_response()))
@@ -196,44 +194,30 @@ def _load() -> Section:
         over_time(quantile(0.99, "time_to_first_token_seconds", "prompt_bucket"), "{{prompt_bucket}}"),
         unit="s",
         empty="No requests",
-        log=True,
-        joined=True,
-        limit=series.AT_TTFT_TARGET,
+        look=replace(QUANTILES, limit=AT_TTFT_TARGET),
         series=series.OF_SIZES,
     )
-    waiting = lines(
-        f"Requests waiting in the engine, worst {WORST} replicas",
+    waiting = _worst(
+        "Requests waiting in the engine, worst {}",
         "By the engine's own account. Waiting on some replicas only: the balancer does not see prompt sizes.",
-        over_time(
-            f"topk ({WORST}, sum by ({REPLICA}) ({metric('upstream_requests', state='waiting')}))", "{{instance}}"
-        ),
-        link=DOWN_FROM_LINE,
-        unit="none",
-        empty="Upstreams do not tell",
-        low=0,
+        f"sum by ({REPLICA}) ({metric('upstream_requests', state='waiting')})",
+        "none",
+        NOT_TOLD,
     )
-    cache = lines(
-        f"KV cache peak, fullest {WORST} replicas, window $window",
+    cache = _worst(
+        "KV cache peak, fullest {}, window $window",
         "Highest share of the KV cache in use within the window.",
-        over_time(
-            f"topk ({WORST}, max by ({REPLICA}) ({metric('kv_cache_usage_max_ratio', window='$window')}))",
-            "{{instance}}",
-        ),
-        link=DOWN_FROM_LINE,
-        unit="percentunit",
-        empty="Upstreams do not tell",
-        low=0,
-        high=1,
-        limit=series.AT_KV_LIMITS,
+        f"max by ({REPLICA}) ({metric('kv_cache_usage_max_ratio', window='$window')})",
+        "percentunit",
+        NOT_TOLD,
+        OF_THE_CACHE,
     )
-    preempted = lines(
-        f"Preemptions per minute, worst {WORST} replicas",
+    preempted = _worst(
+        "Preemptions per minute, worst {}",
         "Requests thrown out of the batch for lack of KV cache and computed again later.",
-        over_time(f"topk ({WORST}, 60 * sum by ({REPLICA}) ({rate('preemptions_total')}))", "{{instance}}"),
-        link=DOWN_FROM_LINE,
-        unit="none",
-        empty="Upstreams do not tell",
-        low=0,
-        calcs=("mean",),
+        f"60 * sum by ({REPLICA}) ({rate('preemptions_total')})",
+        "none",
+        NOT_TOLD,
+        MEANS,
     )
     return Section("Load", (even(8, first_tokens, waiting), even(8, cache, preempted)))

@@ -71,6 +71,40 @@ def styles(colors: Mapping[str, str], names: Mapping[str, str] | None = None, su
     return {f"{value}{suffix}": Style(color, names.get(value, "")) for value, color in colors.items()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How lines over time are drawn, on a scale from ``low`` to ``high``.
+
+    ``limit`` draws its steps as dashed lines. ``joined`` is for quantiles of what happens now and then: points less
+    than JOINED_MS apart are one line. ``calcs`` are the figures beside the names in the legend.
+    """
+
+    log: bool = False
+    low: float | None = None
+    high: float | None = None
+    limit: Steps | None = None
+    stacked: bool = False
+    bars: bool = False
+    joined: bool = False
+    calcs: tuple[str, ...] = ("max",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Face:
+    """How a figure in large letters is shown. ``zero`` and ``one`` are said instead of 0 and 1; ``named`` shows the
+    names of its series; ``filled`` colours the panel instead of the letters."""
+
+    zero: str | None = None
+    one: str | None = None
+    decimals: int | None = None
+    named: bool = False
+    filled: bool = True
+
+
+FROM_ZERO = Look(low=0)
+PLAIN = Face()
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table: the name it gets, its unit, and whether its cells take the colours of thresholds."""
@@ -109,25 +143,21 @@ def answer(
     unit: str,
     steps: Steps,
     empty: str,
-    zero: str | None = None,
-    one: str | None = None,
-    decimals: int | None = None,
+    face: Face = PLAIN,
     series: Mapping[str, Style] | None = None,
-    show_names: bool = False,
-    filled: bool = True,
 ) -> stat.Panel:
-    """One figure in large letters. ``zero`` and ``one`` are said instead of 0 and 1, ``empty`` without a series."""
+    """One figure in large letters; ``empty`` is said without a series."""
     panel = stat.Panel()
     _fill(panel, title, text, queries, unit, empty)
     panel.thresholds(_thresholds(steps)).color_scheme(_by_threshold()).min(0)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
     panel.graph_mode(cm.BigValueGraphMode.NONE).justify_mode(cm.BigValueJustifyMode.AUTO)
-    panel.color_mode(cm.BigValueColorMode.BACKGROUND if filled else cm.BigValueColorMode.VALUE)
-    panel.text_mode(cm.BigValueTextMode.VALUE_AND_NAME if show_names else cm.BigValueTextMode.VALUE)
+    panel.color_mode(cm.BigValueColorMode.BACKGROUND if face.filled else cm.BigValueColorMode.VALUE)
+    panel.text_mode(cm.BigValueTextMode.VALUE_AND_NAME if face.named else cm.BigValueTextMode.VALUE)
     panel.orientation(cm.VizOrientation.AUTO)
-    panel.mappings(_words_for(empty, {"0": zero, "1": one}))
-    if decimals is not None:
-        panel.decimals(decimals)
+    panel.mappings(_words_for(empty, {"0": face.zero, "1": face.one}))
+    if face.decimals is not None:
+        panel.decimals(face.decimals)
     _style(panel, series)
     return panel
 
@@ -138,44 +168,34 @@ def lines(
     *queries: Query,
     unit: str,
     empty: str,
-    log: bool = False,
-    low: float | None = None,
-    high: float | None = None,
-    limit: Steps | None = None,
+    look: Look = FROM_ZERO,
     series: Mapping[str, Style] | None = None,
-    stacked: bool = False,
-    bars: bool = False,
-    joined: bool = False,
-    calcs: Sequence[str] = ("max",),
     link: Mapping[str, str] | None = None,
 ) -> timeseries.Panel:
-    """Lines, stacked areas or bars over time.
-
-    ``limit`` draws its steps as dashed lines. ``joined`` is for quantiles of what happens now and then: points less
-    than JOINED_MS apart are one line. ``link`` is followed from any point.
-    """
+    """Lines, stacked areas or bars over time. ``link`` is followed from any point."""
+    areas = look.stacked or look.bars
     panel = timeseries.Panel()
     _fill(panel, title, text, queries, unit, empty)
-    panel.thresholds(_thresholds(limit or NEUTRAL))
-    panel.thresholds_style(common.GraphThresholdsStyleConfig().mode(_threshold_mode(limit)))
+    panel.thresholds(_thresholds(look.limit or NEUTRAL))
+    panel.thresholds_style(common.GraphThresholdsStyleConfig().mode(_threshold_mode(look.limit)))
     panel.color_scheme(dashboard.FieldColor().mode(dm.FieldColorModeId.PALETTE_CLASSIC))
-    panel.draw_style(cm.GraphDrawStyle.BARS if bars else cm.GraphDrawStyle.LINE)
-    panel.line_interpolation(cm.LineInterpolation.LINEAR).line_width(1 if stacked or bars else 2)
-    panel.fill_opacity(60 if stacked or bars else 0).point_size(4).show_points(cm.VisibilityMode.AUTO)
-    panel.span_nulls(JOINED_MS if joined else False).axis_placement(cm.AxisPlacement.AUTO)
-    mode = cm.StackingMode.NORMAL if stacked else cm.StackingMode.NONE
+    panel.draw_style(cm.GraphDrawStyle.BARS if look.bars else cm.GraphDrawStyle.LINE)
+    panel.line_interpolation(cm.LineInterpolation.LINEAR).line_width(1 if areas else 2)
+    panel.fill_opacity(60 if areas else 0).point_size(4).show_points(cm.VisibilityMode.AUTO)
+    panel.span_nulls(JOINED_MS if look.joined else False).axis_placement(cm.AxisPlacement.AUTO)
+    mode = cm.StackingMode.NORMAL if look.stacked else cm.StackingMode.NONE
     panel.stacking(common.StackingConfig().mode(mode).group("A"))
     scale = common.ScaleDistributionConfig()
     panel.scale_distribution(
-        scale.type(cm.ScaleDistribution.LOG).log(10) if log else scale.type(cm.ScaleDistribution.LINEAR)
+        scale.type(cm.ScaleDistribution.LOG).log(10) if look.log else scale.type(cm.ScaleDistribution.LINEAR)
     )
-    if low is not None:
-        panel.min(low)
-    if high is not None:
-        panel.max(high)
+    if look.low is not None:
+        panel.min(look.low)
+    if look.high is not None:
+        panel.max(look.high)
     if link is not None:
         panel.data_links([dashboard.DashboardLink(link["title"]).url(link["url"])])
-    panel.legend(_legend(calcs))
+    panel.legend(_legend(look.calcs))
     panel.tooltip(common.VizTooltipOptions().mode(cm.TooltipDisplayMode.MULTI).sort(cm.SortOrder.DESCENDING))
     _style(panel, series)
     return panel

@@ -1,9 +1,8 @@
-"""How series look that several panels show, what an empty panel says, and lines at the promised values."""
+"""How series look that several panels show, and what an empty panel says."""
 
 from __future__ import annotations
 
-from grafana.generator import limits
-from grafana.generator.palette import BAD, CAUSES, POPULATIONS, PROMPT_SIZES, STEP_SIZES
+from grafana.generator.palette import CAUSES, POPULATIONS, PROMPT_SIZES, STEP_SIZES
 from grafana.generator.panels import styles
 
 from prefillwatch.contract import causes
@@ -17,8 +16,5 @@ OF_CAUSES = styles(CAUSES, {cause.name: cause.legend for cause in causes.CAUSES}
 OF_SIZES = styles(PROMPT_SIZES, {"none": "no prompt"})
 OF_STEPS = styles(STEP_SIZES, {"none": "decode only"})
 
-AT_ITL_TARGET: limits.Steps = ((None, "transparent"), (limits.ITL_TARGET_S, BAD))
-AT_TTFT_TARGET: limits.Steps = ((None, "transparent"), (limits.TTFT_TARGET_S, BAD))
-AT_KV_LIMITS: limits.Steps = ((None, "transparent"), *limits.KV_USAGE[1:])
 #: The window that the dashboard's variable chooses.
 WINDOW = "$window"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana.generator import limits
 from grafana.generator.metric import in_range, metric, quantile_in_range
 from grafana.generator.palette import ALL
-from grafana.generator.panels import answer, now, ranking
+from grafana.generator.panels import Face, answer, now, ranking
 from grafana.generator.series import NO_GAPS, NO_STALLS, OF_CAUSES, OF_SIZES
 from grafana_foundation_sdk.builders import bargauge, stat
 
@@ -19,7 +19,7 @@ def frozen_streams() -> stat.Panel:
         unit="none",
         steps=limits.ANY_IS_BAD,
         empty="No streams seen",
-        zero="None",
+        face=Face(zero="None"),
     )
 
 
@@ -34,7 +34,7 @@ def silence() -> stat.Panel:
         unit="s",
         steps=limits.GAP,
         empty="Nothing streams",
-        show_names=True,
+        face=Face(named=True),
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grafana.generator import limits
 from grafana.generator.board import Section, even, split
+from grafana.generator.looks import AT_ITL_TARGET, BARS, QUANTILES, WIDE
 from grafana.generator.metric import in_range, increase, metric, quantile, rate
 from grafana.generator.palette import ALL, BAD, CLEAR, PREFILL
-from grafana.generator.panels import Column, Query, Style, answer, density, lines, listing, now, over_time
+from grafana.generator.panels import Column, Face, Look, Query, Style, answer, density, lines, listing, now, over_time
 from grafana.generator.series import (
-    AT_ITL_TARGET,
     NO_GAPS,
     NO_STALLS,
     OF_CAUSES,
@@ -56,8 +58,7 @@ def frozen_now() -> Section:
             steps=limits.GAP,
             empty=NO_GAPS,
             series={"prefill": Style(PREFILL, "in prefill"), "clear": Style(CLEAR, "clear")},
-            show_names=True,
-            filled=False,
+            face=Face(named=True, filled=False),
         ),
         answer(
             "Main cause of stall time",
@@ -68,9 +69,8 @@ def frozen_now() -> Section:
             unit="percentunit",
             steps=limits.only(ALL),
             empty=NO_STALLS,
-            decimals=0,
+            face=Face(decimals=0, named=True),
             series=OF_CAUSES,
-            show_names=True,
         ),
         answer(
             "Prompts to blame (tokens)",
@@ -80,9 +80,8 @@ def frozen_now() -> Section:
             unit="percentunit",
             steps=limits.only(ALL),
             empty="No culprit",
-            decimals=0,
+            face=Face(decimals=0, named=True),
             series=OF_SIZES,
-            show_names=True,
         ),
     )
     history = split(
@@ -98,10 +97,8 @@ def frozen_now() -> Section:
                 ),
                 unit="percentunit",
                 empty="No freezes",
-                low=0,
+                look=BARS,
                 series=OF_CAUSES,
-                stacked=True,
-                bars=True,
             ),
         ),
         (
@@ -114,7 +111,6 @@ def frozen_now() -> Section:
                 over_time(f"sum ({metric('frozen_streams')})", "frozen"),
                 unit="none",
                 empty="No streams",
-                low=0,
                 series={
                     "streaming": Style(CLEAR),
                     "waiting for a first token": Style(PREFILL),
@@ -155,10 +151,7 @@ def gaps() -> Section:
             ),
             unit="s",
             empty=NO_GAPS,
-            log=True,
-            low=SHORTEST_S,
-            high=LONGEST_S,
-            limit=AT_ITL_TARGET,
+            look=replace(WIDE, low=SHORTEST_S, high=LONGEST_S, limit=AT_ITL_TARGET),
             series=OF_POPULATIONS,
         )
         for figure, (title, text) in texts.items()
@@ -187,7 +180,6 @@ def gaps() -> Section:
         over_time(f"max ({metric('interference_ratio', window=WINDOW)})", "times as long"),
         unit="none",
         empty="Needs gaps of both kinds",
-        low=0,
         series={"times as long": Style(PREFILL)},
     )
     correlation = lines(
@@ -197,10 +189,8 @@ def gaps() -> Section:
         over_time(f"max ({metric('prompt_itl_correlation_ratio', window=WINDOW)})", "rank correlation"),
         unit="none",
         empty="Needs gaps and prompts",
-        low=-1,
-        high=1,
+        look=Look(low=-1, high=1, calcs=("lastNotNull",)),
         series={"rank correlation": Style(PREFILL)},
-        calcs=("lastNotNull",),
     )
     return Section(
         "How long are the gaps between tokens?",
@@ -225,9 +215,7 @@ def dose_and_response() -> Section:
         over_time(quantile(0.99, "inter_token_latency_seconds", "concurrent_prompt"), "{{concurrent_prompt}}"),
         unit="s",
         empty=NO_GAPS,
-        log=True,
-        joined=True,
-        limit=AT_ITL_TARGET,
+        look=replace(QUANTILES, limit=AT_ITL_TARGET),
         series=OF_SIZES,
     )
     steps = lines(
@@ -237,9 +225,7 @@ def dose_and_response() -> Section:
         over_time(quantile(0.99, "step_seconds", "step_prefill_tokens"), "{{step_prefill_tokens}}"),
         unit="s",
         empty="No steps seen",
-        log=True,
-        joined=True,
-        limit=AT_ITL_TARGET,
+        look=replace(QUANTILES, limit=AT_ITL_TARGET),
         series=OF_STEPS,
     )
     return Section("The longer the prompt, the longer the gap", (even(8, heat, over), even(8, dose_ranking(), steps)))

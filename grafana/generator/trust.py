@@ -4,34 +4,28 @@ from __future__ import annotations
 
 from grafana.generator import limits
 from grafana.generator.board import Section, even
+from grafana.generator.looks import MEANS, WIDE
 from grafana.generator.metric import in_range, metric, quantile, rate
 from grafana.generator.palette import ALL, BAD, CLEAR
-from grafana.generator.panels import Query, Style, answer, lines, now, over_time
+from grafana.generator.panels import Face, Query, Style, answer, lines, now, over_time
+from grafana_foundation_sdk.builders import stat
+
+NO_REPORT = "prefillwatch does not report"
 
 
 def trust() -> Section:
     alive = even(
         4,
-        answer(
+        _is_so(
             "Upstream answers",
             "The health check of every upstream. Any that does not answer makes this 0.",
             now(f"min ({metric('up')})", "up"),
-            unit="none",
-            steps=limits.MUST_BE_ONE,
-            empty="prefillwatch does not report",
-            zero="No",
-            one="Yes",
         ),
-        answer(
+        _is_so(
             "Relays serve",
             "Whether every relay process lives and accepts connections. 0: one starts, hangs or has no free "
             "descriptors; clients wait or go to the others.",
             now(f"min ({metric('relay_serving')})", "serving"),
-            unit="none",
-            steps=limits.MUST_BE_ONE,
-            empty="prefillwatch does not report",
-            zero="No",
-            one="Yes",
         ),
         answer(
             "Relays ended",
@@ -42,20 +36,15 @@ def trust() -> Section:
             unit="none",
             steps=limits.ANY_IS_BAD,
             empty="None",
-            zero="None",
-            decimals=0,
-            show_names=True,
+            face=Face(zero="None", decimals=0, named=True),
         ),
-        answer(
+        _is_so(
             "KV signal",
             "Whether upstream's metrics tell the use of the KV cache. 0: renamed or unreadable, and KV panels "
             "are blind.",
             now(f"min ({metric('kv_signal_present')})", "signal"),
-            unit="none",
-            steps=limits.MUST_BE_ONE,
-            empty="prefillwatch does not report",
-            zero="Lost",
-            one="There",
+            no="Lost",
+            yes="There",
         ),
     )
     measured = even(
@@ -68,7 +57,7 @@ def trust() -> Section:
             steps=limits.SCRAPE_AGE,
             empty="Never read",
         ),
-        answer(
+        _share_lost(
             "Observations dropped",
             "Share of the packets between relay and observer that were dropped because the observer did not "
             "keep up. Tokens are not lost, but not timed.",
@@ -76,13 +65,9 @@ def trust() -> Section:
                 f"sum ({in_range('tap_dropped_total')}) / (sum ({in_range('tap_packets_total')}) > 0)",
                 "dropped",
             ),
-            unit="percentunit",
-            steps=limits.OWN_LOSS,
-            empty="No traffic",
-            zero="None",
-            decimals=2,
+            "No traffic",
         ),
-        answer(
+        _share_lost(
             "Gaps that are our own fault",
             "Share of gaps during which the relay itself was held up. Above 1 %: give it a core before you "
             "blame the engine.",
@@ -91,11 +76,7 @@ def trust() -> Section:
                 f"/ (sum ({in_range('inter_token_latency_seconds_count')}) > 0)",
                 "lagged",
             ),
-            unit="percentunit",
-            steps=limits.OWN_LOSS,
-            empty="No gaps",
-            zero="None",
-            decimals=2,
+            "No gaps",
         ),
         answer(
             "Events not understood",
@@ -104,8 +85,7 @@ def trust() -> Section:
             unit="none",
             steps=limits.ANY_IS_BAD,
             empty="None",
-            zero="None",
-            decimals=0,
+            face=Face(zero="None", decimals=0),
         ),
     )
     delays = lines(
@@ -115,8 +95,8 @@ def trust() -> Section:
         Query(quantile(0.99, "relay_loop_lag_seconds"), "relay loop lag"),
         Query(quantile(0.99, "observer_delay_seconds"), "observer delay"),
         unit="s",
-        empty="prefillwatch does not report",
-        log=True,
+        empty=NO_REPORT,
+        look=WIDE,
         series={"relay loop lag": Style(BAD), "observer delay": Style(ALL)},
     )
     cores = lines(
@@ -125,10 +105,9 @@ def trust() -> Section:
         over_time(f"sum by (process) ({rate('process_cpu_seconds_total')})", "{{process}}"),
         over_time(f"sum ({rate('process_core_wait_seconds_total')})", "waiting for a core"),
         unit="none",
-        empty="prefillwatch does not report",
-        low=0,
+        empty=NO_REPORT,
+        look=MEANS,
         series={"waiting for a core": Style(BAD, dashed=True)},
-        calcs=("mean",),
     )
     scrape = lines(
         "Reading upstream's metrics",
@@ -139,7 +118,18 @@ def trust() -> Section:
         over_time(f"max ({metric('upstream_scrape_age_seconds')})", "age"),
         unit="s",
         empty="Never read",
-        low=0,
         series={"duration": Style(CLEAR), "health check": Style(CLEAR, dashed=True), "age": Style(ALL)},
     )
     return Section("Can these figures be trusted?", (alive, measured, even(7, delays, cores, scrape)))
+
+
+def _is_so(title: str, text: str, query: Query, no: str = "No", yes: str = "Yes") -> stat.Panel:
+    """Something that is 1 or 0, and should be 1."""
+    face = Face(zero=no, one=yes)
+    return answer(title, text, query, unit="none", steps=limits.MUST_BE_ONE, empty=NO_REPORT, face=face)
+
+
+def _share_lost(title: str, text: str, query: Query, empty: str) -> stat.Panel:
+    """A share of what is measured that is lost or spoilt."""
+    face = Face(zero="None", decimals=2)
+    return answer(title, text, query, unit="percentunit", steps=limits.OWN_LOSS, empty=empty, face=face)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,16 +15,42 @@ from tests.grafana.promql import problems
 from prefillwatch.wire.routes import GENERATING
 
 DASHBOARDS = load_all()
-PANELS = [
-    pytest.param(panel, id=f"{uid.removeprefix('prefillwatch-')}: {panel['title']}")
+PANELS = {
+    f"{uid.removeprefix('prefillwatch-')}: {panel['title']}": panel
     for uid, dashboard in DASHBOARDS.items()
     for panel in panels(dashboard)
-]
+}
 #: Names of units in Grafana that we use, each with a reason to be the right one for something.
 UNITS = {"s", "none", "short", "percentunit", "bytes", "reqps"}
 
 of_dashboards = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS)
-of_panels = pytest.mark.parametrize("panel", PANELS)
+of_panels = pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
+
+
+def concerned(concerns: Callable[[dict[str, Any]], bool]) -> pytest.MarkDecorator:
+    """A test of the panels that it is about. There have to be some: else the test would be green and check nothing."""
+    found = {name: panel for name, panel in PANELS.items() if concerns(panel)}
+    assert found, "no panel is concerned: mend the test, or take it away"
+    return pytest.mark.parametrize("panel", found.values(), ids=found)
+
+
+def of_type(*kinds: str) -> pytest.MarkDecorator:
+    assert set(kinds) <= {panel["type"] for panel in PANELS.values()}
+    return concerned(lambda panel: panel["type"] in kinds)
+
+
+def expressions(panel: dict[str, Any]) -> list[str]:
+    return [target["expr"] for target in panel["targets"]]
+
+
+def links_of(panel: dict[str, Any]) -> list[dict[str, Any]]:
+    options = [option for override in panel["fieldConfig"]["overrides"] for option in override["properties"]]
+    of_fields = [link for option in options if option["id"] == "links" for link in option["value"]]
+    return [*of_fields, *panel["fieldConfig"]["defaults"].get("links", ())]
+
+
+def names_replicas(panel: dict[str, Any]) -> bool:
+    return panel["type"] != "stat" and any("by (job, instance)" in expr for expr in expressions(panel))
 
 
 @of_dashboards
@@ -124,7 +151,7 @@ def test_queries_are_sound(panel: dict[str, Any]) -> None:
 
 
 @of_panels
-def test_a_panel_has_units_an_empty_state_and_thresholds(panel: dict[str, Any]) -> None:
+def test_a_panel_has_units_and_an_empty_state(panel: dict[str, Any]) -> None:
     defaults = panel["fieldConfig"]["defaults"]
     assert defaults["unit"] in UNITS
     assert defaults["noValue"]
@@ -135,60 +162,70 @@ def test_a_panel_has_units_an_empty_state_and_thresholds(panel: dict[str, Any]) 
         if option["id"] == "unit"
     ]
     assert set(units) <= UNITS
-    if panel["type"] == "stat":
-        assert any(mapping["options"].get("match") == "null+nan" for mapping in defaults["mappings"])
-    if panel["type"] in ("stat", "bargauge", "timeseries", "table"):
-        first, *rest = defaults["thresholds"]["steps"]
-        assert first["value"] is None
-        assert [step["value"] for step in rest] == sorted(step["value"] for step in rest)
 
 
-@of_panels
+@of_type("stat")
+def test_a_figure_says_what_nothing_means(panel: dict[str, Any]) -> None:
+    mappings = panel["fieldConfig"]["defaults"]["mappings"]
+    assert any(mapping["options"].get("match") == "null+nan" for mapping in mappings)
+
+
+@of_type("stat", "bargauge", "timeseries", "table")
+def test_thresholds_rise(panel: dict[str, Any]) -> None:
+    first, *rest = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    assert first["value"] is None
+    assert [step["value"] for step in rest] == sorted(step["value"] for step in rest)
+
+
+@of_type("timeseries")
 def test_a_sum_in_a_legend_is_none_of_overlapping_windows(panel: dict[str, Any]) -> None:
     """Each increase over $__rate_interval is in several points, so adding those up tells a multiple of it."""
-    if panel["type"] == "timeseries":
-        assert not {"sum", "total"} & set(panel["options"]["legend"]["calcs"])
+    assert not {"sum", "total"} & set(panel["options"]["legend"]["calcs"])
 
 
-@of_panels
+@concerned(lambda panel: any(re.search(r"\bup\{", expr) for expr in expressions(panel)))
 def test_targets_of_others_are_not_ours(panel: dict[str, Any]) -> None:
     """`up` is of all that Prometheus scrapes, and so are all jobs; those that have a sidecar are ours."""
-    for target in panel["targets"]:
-        if re.search(r"\bup\{", target["expr"]):
-            assert re.search(r"\bup\{[^}]+\} and on \(job\) last_over_time\(prefillwatch_build_info\{", target["expr"])
+    for expr in expressions(panel):
+        if re.search(r"\bup\{", expr):
+            assert re.search(r"\bup\{[^}]+\} and on \(job\) last_over_time\(prefillwatch_build_info\{", expr)
 
 
-@of_panels
+@concerned(lambda panel: any("requests_within_slo_total" in expr for expr in expressions(panel)))
 def test_only_requests_for_text_can_keep_a_promise(panel: dict[str, Any]) -> None:
     """The engine's metrics are scraped through the data port, and that is a request like any other."""
-    for target in panel["targets"]:
-        if "requests_within_slo_total" in target["expr"]:
-            (of,) = re.findall(r"requests_total\{[^}]*endpoint=~\"([^\"]+)\"", target["expr"])
+    for expr in expressions(panel):
+        if "requests_within_slo_total" in expr:
+            (of,) = re.findall(r"requests_total\{[^}]*endpoint=~\"([^\"]+)\"", expr)
             assert set(of.split("|")) == GENERATING
 
 
-@of_panels
-def test_axes_begin_where_they_must(panel: dict[str, Any]) -> None:
-    if panel["type"] != "timeseries":
-        return
+def is_logarithmic(panel: dict[str, Any]) -> bool:
+    custom = panel["fieldConfig"]["defaults"].get("custom", {})
+    return panel["type"] == "timeseries" and custom["scaleDistribution"]["type"] == "log"
+
+
+@concerned(is_logarithmic)
+def test_a_logarithmic_axis_hides_nothing(panel: dict[str, Any]) -> None:
     defaults = panel["fieldConfig"]["defaults"]
-    custom = defaults["custom"]
-    if custom["scaleDistribution"]["type"] == "log":
-        assert custom["stacking"]["mode"] == "none"
-        assert defaults.get("min", 0.001) > 0
-        assert defaults.get("max", 100) >= 100, "a bound would hide what lies beyond, and that is the worst"
-    else:
-        assert "min" in defaults, "an axis that does not begin at zero makes noise look like trouble"
+    assert defaults["custom"]["stacking"]["mode"] == "none"
+    assert defaults.get("min", 0.001) > 0
+    assert defaults.get("max", 100) >= 100, "a bound would hide what lies beyond, and that is the worst"
 
 
-@of_panels
+@concerned(lambda panel: panel["type"] == "timeseries" and not is_logarithmic(panel))
+def test_another_axis_begins_where_it_must(panel: dict[str, Any]) -> None:
+    least = panel["fieldConfig"]["defaults"]["min"]
+    assert least <= 0, "an axis that does not begin at zero makes noise look like trouble"
+
+
+@of_type("stat", "bargauge", "table")
 def test_what_is_asked_about_now_is_asked_once(panel: dict[str, Any]) -> None:
     """The last value of a range would go on showing a silence that has ended."""
-    if panel["type"] in ("stat", "bargauge", "table"):
-        assert all(target.get("instant") for target in panel["targets"])
+    assert all(target.get("instant") for target in panel["targets"])
 
 
-@of_panels
+@concerned(lambda panel: bool(links_of(panel)))
 def test_links_lead_to_dashboards_that_exist(panel: dict[str, Any]) -> None:
     for link in links_of(panel):
         uid, _, query = link["url"].removeprefix("/d/").partition("?")
@@ -196,20 +233,12 @@ def test_links_lead_to_dashboards_that_exist(panel: dict[str, Any]) -> None:
         assert set(re.findall(r"var-(\w+)=", query)) <= known
 
 
-def links_of(panel: dict[str, Any]) -> list[dict[str, Any]]:
-    options = [option for override in panel["fieldConfig"]["overrides"] for option in override["properties"]]
-    of_fields = [link for option in options if option["id"] == "links" for link in option["value"]]
-    return [*of_fields, *panel["fieldConfig"]["defaults"].get("links", ())]
-
-
-@of_panels
+@concerned(names_replicas)
 def test_every_replica_that_is_named_leads_to_its_own_dashboard(panel: dict[str, Any]) -> None:
-    expressions = "".join(target["expr"] for target in panel["targets"])
-    if "by (job, instance)" in expressions and panel["type"] != "stat":
-        (link,) = links_of(panel)
-        assert link["url"].startswith("/d/prefillwatch-interference?")
-        variables = re.findall(r"var-\w+=\$\{__(?:field\.labels|data\.fields|value)\.(\w+)\}", link["url"])
-        assert variables in (["job", "instance"], ["job", "raw"])
+    (link,) = links_of(panel)
+    assert link["url"].startswith("/d/prefillwatch-interference?")
+    variables = re.findall(r"var-\w+=\$\{__(?:field\.labels|data\.fields|value)\.(\w+)\}", link["url"])
+    assert variables in (["job", "instance"], ["job", "raw"])
 
 
 SOUND = 'job=~"$job", instance=~"$instance"'

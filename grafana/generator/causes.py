@@ -165,8 +165,8 @@ def cost_model() -> Section:
         _learned(
             "Advised --max-num-batched-tokens",
             f"Largest step budget that keeps gaps under {limits.ITL_TARGET_S * 1000:g} ms by the model. Smaller "
-            "budgets smooth answers and make long prompts' first tokens later. Smallest of the replicas, of those whose "
-            "model fits.",
+            "budgets smooth answers and make long prompts' first tokens later. Smallest of the replicas, of those "
+            "whose model fits.",
             now(
                 f"min ({metric('advised_max_batched_tokens')} and {metric('prefill_cost_fit_ratio')} "
                 f"> {limits.FIT_TO_ACT_ON:g})",

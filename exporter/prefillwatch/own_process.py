@@ -1,4 +1,4 @@
-"""Processes that are ourselves again, and processes that must not outlive who started them."""
+"""Child processes: ourselves again, such as must not outlive us, and how one ended."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: the 
 _WITHOUT_FOLDER: Final = (
     "import sys; del sys.path[0]; import runpy; runpy.run_module({module!r}, None, '__main__', True)"
 )
+
+#: What else to say of a signal that nobody sends by hand.
+_WHY: Final = {
+    signal.SIGSYS: "a filter of system calls forbids one that it makes; have the filter answer with an error instead "
+    "(systemd: SystemCallErrorNumber=EPERM)",
+}
 
 
 def python_module(module: str, *arguments: str, version: tuple[int, ...] = sys.version_info[:2]) -> tuple[str, ...]:
@@ -38,3 +44,15 @@ def ends_with_us(death_signal: int = signal.SIGTERM) -> Callable[[], None]:
             os._exit(1)
 
     return before_exec
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code in words: ``ended with code 1``, ``was killed by SIGKILL``."""
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        number = signal.Signals(-code)
+    except ValueError:
+        return f"was killed by signal {-code}"
+    why = _WHY.get(number)
+    return f"was killed by {number.name}" + (f" ({why})" if why else "")

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from prefillwatch.commands.stopping import stop_on_signals
+from prefillwatch.commands._stopping import stop_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 from tests.doctor.conftest import Server, recorded
 
 from prefillwatch.cli import main
-from prefillwatch.commands.watching import Access, DoctorError, Watcher, address_of
 from prefillwatch.doctor.look import Look
+from prefillwatch.doctor.watch import Access, DoctorError, Watcher, address_of
 
 
 @pytest.fixture

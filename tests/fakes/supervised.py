@@ -11,9 +11,7 @@ from pathlib import Path
 from prefillwatch import logs
 from prefillwatch.errors import PrefillwatchError
 from prefillwatch.settings.sources import load
-from prefillwatch.supervision.launch import Launch
-from prefillwatch.supervision.supervisor import Supervisor
-from prefillwatch.supervision.upstream_command import UpstreamCommand
+from prefillwatch.supervision import Launch, Supervisor, UpstreamCommand
 
 journal, relay, observer, flags, *command = sys.argv[1:]
 logs.configure("info", "text", "prefillwatch")

@@ -26,11 +26,11 @@ from tests.real.four_endpoints import PATHS, request
 from tests.real.record_workload import WORDS
 from tests.real.sidecar import Metrics, Sidecar
 
-from prefillwatch.commands.watching import Access, Watcher, address_of
 from prefillwatch.contract.buckets import STEP_BUCKETS
 from prefillwatch.doctor.examine import Report, examine
 from prefillwatch.doctor.finding import Seen
 from prefillwatch.doctor.thresholds import FEWEST_BESIDE
+from prefillwatch.doctor.watch import Access, Watcher, address_of
 from prefillwatch.engine.plugin.histograms import prefill_bucket
 
 STEP = "prefillwatch_engine_step_seconds"

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 
 import pytest
-from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, eventually, post
+from tests.relay.peers import (
+    LAST_CHUNK,
+    PATIENCE_S,
+    STREAM_HEAD,
+    Peer,
+    ScriptedUpstream,
+    chunk,
+    event,
+    eventually,
+    post,
+)
 from tests.relay.running import RunningRelay
 
 from prefillwatch.relay import tap_writer
@@ -216,9 +227,12 @@ def test_what_a_stopped_observer_costs_is_bounded(
             tap.add(0, stream, Kind.END, bytes(10))
         tap.flush()
 
+    stormed = threading.Event()
     for _ in range(4):
         relay.call(storm)
-    assert eventually(lambda: tap.dropped > 20)
+    relay.call(stormed.set)
+    assert stormed.wait(PATIENCE_S)
+    assert tap.dropped > 20
     assert tap._queued_bytes <= MIB * 3 // 2
     assert tap._builder.size <= 2**17
     records = relay.tap.read()

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from prefillwatch.supervision.keeper import how_it_ended
+from prefillwatch.own_process import how_it_ended
 
 
 @pytest.mark.parametrize(

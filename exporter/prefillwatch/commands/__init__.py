@@ -1,1 +1,1 @@
-"""One module per group of commands; each is imported only when it is called."""
+"""One module per group of commands, imported when it is called; those with an underscore are what several share."""

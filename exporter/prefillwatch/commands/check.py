@@ -13,13 +13,14 @@ from typing import Final
 import click
 import msgspec
 
-from prefillwatch.commands.options import settings_options
+from prefillwatch.commands._settings import settings_options
 from prefillwatch.engine import model_list
 from prefillwatch.engine.errors import FetchError, FetchReason, PageError
 from prefillwatch.engine.fetch import Answer, Fetcher
 from prefillwatch.engine.kinds import PageSample, read_page
 from prefillwatch.engine.poller import LARGEST_PAGE, elsewhere_hint
 from prefillwatch.errors import AddressInUseError, ConfigError, ListenError
+from prefillwatch.listening import bind_listeners
 from prefillwatch.relay.bodies import BodyShares
 from prefillwatch.relay.reactor import raise_descriptor_limit
 from prefillwatch.relay.room import most_clients
@@ -27,9 +28,7 @@ from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.settings.declared import Settings
 from prefillwatch.settings.quantities import format_size
 from prefillwatch.settings.views import observer_view
-from prefillwatch.supervision.certificates import check_certificates
-from prefillwatch.supervision.listening import bind_listeners
-from prefillwatch.supervision.own_address import refuse_own_address
+from prefillwatch.supervision import check_certificates, refuse_own_address
 from prefillwatch.wire.printable import printable
 
 _WANTS_KEY: Final = (401, 403)

@@ -8,16 +8,17 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 import msgspec
 
-from prefillwatch.commands.outputs import check_writable, write
-from prefillwatch.commands.watching import Access, Watcher, address_of
+from prefillwatch.commands._options import Value
+from prefillwatch.commands._output import check_writable, write
 from prefillwatch.doctor.examine import Report, examine
 from prefillwatch.doctor.look import Look
 from prefillwatch.doctor.render import render
+from prefillwatch.doctor.watch import Access, Watcher, address_of
 from prefillwatch.settings.kinds import LOGIN_FILE, SECRET_FILE, Kind, duration
 from prefillwatch.settings.quantities import parse_duration
 
@@ -25,27 +26,15 @@ LONGEST_WATCH_S: Final = 3600.0
 _WIDEST: Final = 120
 
 
-class _Read(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
-    """An option whose text is read by a function that raises ValueError."""
-
-    def __init__(self, kind: Kind) -> None:
-        self.name = kind.metavar
-        self._kind = kind
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._kind.read(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-def _watch_time(value: Any) -> float:
-    seconds = parse_duration(str(value))
+def _watch_time(value: str) -> float:
+    seconds = parse_duration(value)
     if seconds > LONGEST_WATCH_S:
         raise ValueError(f"{value} is long; use an hour or less, and alert rules for what takes longer")
     return seconds
+
+
+def _of(kind: Kind) -> Value:
+    return Value(kind.read, kind.metavar)
 
 
 @click.command(no_args_is_help=True)
@@ -53,7 +42,7 @@ def _watch_time(value: Any) -> float:
 @click.option(
     "--watch",
     "watch_s",
-    type=_Read(Kind(_watch_time, "DURATION")),
+    type=Value(_watch_time, "DURATION"),
     default="10s",
     show_default=True,
     help="Watch so long. 0: look once, at totals since the server's start.",
@@ -64,12 +53,12 @@ def _watch_time(value: Any) -> float:
     metavar="FILE",
     help="Write the findings as JSON to this file as well; - for standard output.",
 )
-@click.option("--bearer-token-file", "token", type=_Read(SECRET_FILE), help="Send the token in this file.")
-@click.option("--basic-auth-file", "login", type=_Read(LOGIN_FILE), help="Send the USER:PASSWORD in this file.")
+@click.option("--bearer-token-file", "token", type=_of(SECRET_FILE), help="Send the token in this file.")
+@click.option("--basic-auth-file", "login", type=_of(LOGIN_FILE), help="Send the USER:PASSWORD in this file.")
 @click.option(
     "--timeout",
     "timeout_s",
-    type=_Read(duration(0.05)),
+    type=_of(duration(0.05)),
     default="10s",
     show_default=True,
     help="Give up on an answer after so long.",

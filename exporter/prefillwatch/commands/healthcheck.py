@@ -8,10 +8,10 @@ import urllib.request
 
 import click
 
-from prefillwatch.commands.options import settings_options
+from prefillwatch.commands._settings import settings_options
 from prefillwatch.errors import StartError
+from prefillwatch.listening import reachable_here
 from prefillwatch.settings.declared import Settings
-from prefillwatch.supervision.listening import reachable_here
 
 
 @click.command()

@@ -11,10 +11,20 @@ from typing import Any
 
 import click
 
-from prefillwatch.commands.arriving import arrivals_of, question, with_arrivals
-from prefillwatch.commands.outputs import check_writable, say, write
-from prefillwatch.commands.reaching import key_of, seconds, with_bounds, with_key, with_model, with_streams, with_trust
-from prefillwatch.commands.stopping import stop_on_signals
+from prefillwatch.commands._arrivals import arrivals_of, question, with_arrivals
+from prefillwatch.commands._options import (
+    duration,
+    file,
+    key_of,
+    number,
+    with_bounds,
+    with_key,
+    with_model,
+    with_streams,
+    with_trust,
+)
+from prefillwatch.commands._output import check_writable, say, write
+from prefillwatch.commands._stopping import stop_on_signals
 from prefillwatch.lab.charts.drawing import require_charts
 from prefillwatch.lab.probe.experiment import Progress, run_probe
 from prefillwatch.lab.probe.page import to_html
@@ -26,7 +36,7 @@ from prefillwatch.lab.stopping import INTERRUPTED
 from prefillwatch.lab.target import Target, reach
 
 
-def _sizes(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:  # noqa: ARG001 (click's signature)
+def _sizes(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:  # noqa: ARG001
     try:
         return tuple(dict.fromkeys(int(part.replace("_", "")) for part in text.split(",")))
     except ValueError:
@@ -49,11 +59,12 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
 )
 @with_model
 @with_streams(recovery="5s")
-@click.option(
+@number(
     "--inject",
-    type=click.IntRange(1, 512),
+    None,
+    "Long prompts sent at once. [default: 12; 1 where several sizes are compared]",
+    most=512,
     metavar="M",
-    help="Long prompts sent at once. [default: 12; 1 where several sizes are compared]",
 )
 @click.option(
     "--prompt-tokens",
@@ -63,50 +74,22 @@ def _header(ctx: click.Context, option: click.Parameter, lines: tuple[str, ...])
     metavar="K[,K…]",
     help="Their length; several sizes give the dose–response curve.",
 )
-@click.option(
+@number(
     "--repeats",
-    type=click.IntRange(1, 100),
+    None,
+    "Do it all so many times over. [default: 1; 3 where several sizes are compared]",
+    most=100,
     metavar="R",
-    help="Do it all so many times over. [default: 1; 3 where several sizes are compared]",
 )
 @with_arrivals(instead_of="prompts at once")
-@click.option(
-    "--arrivals-for",
-    default="1m",
-    show_default=True,
-    callback=seconds,
-    metavar="DURATION",
-    help="Play only so much of them.",
-)
-@click.option(
-    "--answer-tokens",
-    type=click.IntRange(1),
-    metavar="N",
-    default=16,
-    show_default=True,
-    help="Answer of a long prompt.",
-)
-@click.option(
-    "--victim-tokens",
-    type=click.IntRange(512),
-    metavar="N",
-    default=8192,
-    show_default=True,
-    help="Most tokens of one victim in one run, prompts and answers.",
-)
+@duration("--arrivals-for", "1m", "Play only so much of them.")
+@number("--answer-tokens", 16, "Answer of a long prompt.")
+@number("--victim-tokens", 8192, "Most tokens of one victim in one run, prompts and answers.", least=512)
 @with_bounds
 @click.option("--label", default="", metavar="TEXT", help="Name of the setting under test, for the report.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Figures.")
-@click.option(
-    "--html", "html_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="A page with charts."
-)
-@click.option(
-    "--compare",
-    "compare_file",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    metavar="FILE",
-    help="Compare with an earlier probe, by its --json file.",
-)
+@file("--json", "Figures.")
+@file("--html", "A page with charts.")
+@file("--compare", "Compare with an earlier probe, by its --json file.", exists=True)
 @with_key
 @click.option("--header", "headers", multiple=True, callback=_header, metavar="'NAME: VALUE'", help="Sent along.")
 @with_trust

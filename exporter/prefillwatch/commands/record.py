@@ -10,16 +10,17 @@ from pathlib import Path
 
 import click
 
-from prefillwatch.commands.options import settings_options
+from prefillwatch.commands._options import FILE
+from prefillwatch.commands._settings import settings_options
 from prefillwatch.commands.serve import launch_of, supervise
 from prefillwatch.errors import ConfigError
 from prefillwatch.settings.declared import Settings
 from prefillwatch.settings.processes import RecordSettings
-from prefillwatch.supervision.launch import Launch
+from prefillwatch.supervision import Launch
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @settings_options()
 @click.option("--with-texts", is_flag=True, help="Keep prompts and answers in the file. Without it there are none.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")

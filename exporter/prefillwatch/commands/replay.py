@@ -9,32 +9,32 @@ from pathlib import Path
 
 import click
 
-from prefillwatch.commands.outputs import check_writable, write
+from prefillwatch.commands._options import ADDRESS, FILE
+from prefillwatch.commands._output import check_writable, write
 from prefillwatch.errors import ConfigError
 from prefillwatch.export.exposition import render
+from prefillwatch.listening import bind_listeners, port_of, reachable_here
 from prefillwatch.recorder.file import RecordingFile
 from prefillwatch.recorder.player import Player
 from prefillwatch.recorder.summary import Played, summary
-from prefillwatch.settings.addresses import ListenAddress, parse_listen
-from prefillwatch.supervision.listening import bind_listeners, port_of, reachable_here
+from prefillwatch.settings.addresses import ListenAddress
 
 _MOST_INCIDENTS = 1000
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @click.option("--speed", default="max", show_default=True, metavar="X|max", help="Times as fast as it was.")
-@click.option("--admin", metavar="HOST:PORT", help="Show the page, /metrics and /api/… there, until Ctrl-C.")
-@click.option("--metrics", type=click.Path(path_type=Path, dir_okay=False), help="Write the metrics at its end here.")
-@click.option("--incidents", type=click.Path(path_type=Path, dir_okay=False), help="Write the incidents here, as JSON.")
-def replay(file: Path, speed: str, admin: str | None, metrics: Path | None, incidents: Path | None) -> None:
+@click.option("--admin", "address", type=ADDRESS, help="Show the page, /metrics and /api/… there, until Ctrl-C.")
+@click.option("--metrics", type=FILE, help="Write the metrics at its end here.")
+@click.option("--incidents", type=FILE, help="Write the incidents here, as JSON.")
+def replay(file: Path, speed: str, address: ListenAddress | None, metrics: Path | None, incidents: Path | None) -> None:
     """Play what 'record' or the flight recorder wrote, and say what is in it.
 
     The same code works on it as then, so metrics, incidents and page are the same, whenever it is played. To watch it
     as it happened: --speed 1 --admin :9843
     """
     pace = _pace(speed)
-    address = _address(admin) if admin else None
     check_writable(metrics=metrics, incidents=incidents)
     recording = RecordingFile(file)
     try:
@@ -74,13 +74,6 @@ def _pace(speed: str) -> float | None:
     if not 0 < pace < float("inf"):
         raise ConfigError(f"--speed: {speed!r} is no speed; write max, or a number above 0 such as 1 or 10")
     return pace
-
-
-def _address(text: str) -> ListenAddress:
-    try:
-        return parse_listen(text)
-    except ValueError as error:
-        raise ConfigError(f"--admin: {error}") from None
 
 
 def _listen(address: ListenAddress) -> list[socket.socket]:

@@ -11,17 +11,20 @@ from dataclasses import replace
 import click
 
 from prefillwatch import __version__, logs
-from prefillwatch.commands.options import settings_options
+from prefillwatch.commands._settings import settings_options
 from prefillwatch.errors import ConfigError
+from prefillwatch.listening import reachable_here
 from prefillwatch.settings.addresses import ListenAddress
 from prefillwatch.settings.declared import Settings
-from prefillwatch.supervision.certificates import check_authority
-from prefillwatch.supervision.held_port import HeldPort
-from prefillwatch.supervision.launch import Launch
-from prefillwatch.supervision.listening import reachable_here
-from prefillwatch.supervision.own_address import refuse_own_address
-from prefillwatch.supervision.supervisor import Supervisor
-from prefillwatch.supervision.upstream_command import free_port, prepare
+from prefillwatch.supervision import (
+    HeldPort,
+    Launch,
+    Supervisor,
+    check_authority,
+    free_port,
+    prepare,
+    refuse_own_address,
+)
 
 log = logging.getLogger(__name__)
 

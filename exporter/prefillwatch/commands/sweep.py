@@ -7,14 +7,24 @@ import hashlib
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from prefillwatch.commands.arriving import arrivals_of, question, with_arrivals
-from prefillwatch.commands.outputs import check_writable, say, write
-from prefillwatch.commands.reaching import key_of, seconds, with_bounds, with_model, with_streams
-from prefillwatch.commands.stopping import stop_on_signals
+from prefillwatch.commands._arrivals import arrivals_of, question, with_arrivals
+from prefillwatch.commands._options import (
+    FILE,
+    FOLDER,
+    duration,
+    file,
+    key_of,
+    number,
+    with_bounds,
+    with_model,
+    with_streams,
+)
+from prefillwatch.commands._output import check_writable, say, write
+from prefillwatch.commands._stopping import stop_on_signals
 from prefillwatch.errors import ConfigError, PrefillwatchError
 from prefillwatch.lab.arrivals import Schedule
 from prefillwatch.lab.charts.drawing import require_charts
@@ -32,8 +42,6 @@ from prefillwatch.lab.sweep.store import Results, Store, open_store
 from prefillwatch.lab.sweep.sweep import Sweep, SweepSettings, row_label
 from prefillwatch.lab.sweep.terminal import report
 from prefillwatch.lab.target import Target
-
-_FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 
 def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:  # noqa: ARG001
@@ -64,28 +72,10 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
     metavar="M[,M…]",
     help="The probe's long prompts at once; a probe for each number; 0: no probe.",
 )
-@click.option(
-    "--prompt-tokens", type=click.IntRange(1), metavar="N", default=6000, show_default=True, help="Their length."
-)
-@click.option(
-    "--repeats",
-    type=click.IntRange(1, 100),
-    metavar="N",
-    default=1,
-    show_default=True,
-    help="So many runs of each probe.",
-)
-@click.option(
-    "--mix", default="60s", show_default=True, callback=seconds, metavar="DURATION", help="Length of the mix; 0: none."
-)
-@click.option(
-    "--readers",
-    type=click.IntRange(1, 256),
-    metavar="N",
-    default=4,
-    show_default=True,
-    help="The mix's steady streams.",
-)
+@number("--prompt-tokens", 6000, "Their length.")
+@number("--repeats", 1, "So many runs of each probe.", most=100)
+@duration("--mix", "60s", "Length of the mix; 0: none.")
+@number("--readers", 4, "The mix's steady streams.", most=256)
 @click.option(
     "--mix-rate",
     type=click.FloatRange(0.01, 1000),
@@ -95,10 +85,8 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
     help="So many times 30 chats, 6 questions and 6 documents a minute; arrivals of a file, so many times as fast.",
 )
 @with_arrivals(instead_of="that mix")
-@click.option(
-    "--slo-itl-p99", callback=seconds, metavar="DURATION", help="Promised gap between tokens: name the setting for it."
-)
-@click.option("--slo-ttft", callback=seconds, metavar="DURATION", help="Promised first token, as p99 of the mix.")
+@duration("--slo-itl-p99", None, "Promised gap between tokens: name the setting for it.")
+@duration("--slo-ttft", None, "Promised first token, as p99 of the mix.")
 @click.option(
     "--slo-over",
     type=click.Choice(["window", "overall", "mix"]),
@@ -106,28 +94,20 @@ def _counts(ctx: click.Context, option: click.Parameter, text: str) -> tuple[int
     show_default=True,
     help="Whose gaps were promised: the probe's injection window, all of the probe, or the mix.",
 )
-@click.option(
+@file(
     "--json",
-    "json_file",
-    type=_FILE,
+    "Results, written after every setting; the same command goes on where it ended.",
     default="sweep.json",
-    show_default=True,
-    metavar="FILE",
-    help="Results, written after every setting; the same command goes on where it ended.",
 )
 @click.option("--overwrite", is_flag=True, help="Begin anew although there are results.")
-@click.option("--html", "html_file", type=_FILE, metavar="FILE", help="A page with charts.")
+@file("--html", "A page with charts.")
 @click.option("--plan", "only_plan", is_flag=True, help="Say what would be done and what it may cost, and end.")
-@click.option("--start-limit", default="15m", show_default=True, callback=seconds, metavar="DURATION", help="To be up.")
-@click.option(
-    "--stop-limit", default="30s", show_default=True, callback=seconds, metavar="DURATION", help="To be gone."
-)
-@click.option(
-    "--server-logs", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the servers' output."
-)
+@duration("--start-limit", "15m", "To be up.")
+@duration("--stop-limit", "30s", "To be gone.")
+@click.option("--server-logs", type=FOLDER, metavar="DIR", help="Keep the servers' output.")
 @click.option("--upstream", metavar="URL", help="Where the command's server answers, if that cannot be told from it.")
 @with_model
-@click.option("--api-key-file", type=_FILE, metavar="FILE", help="The server's key, if not in the command.")
+@click.option("--api-key-file", type=FILE, metavar="FILE", help="The server's key, if not in the command.")
 @click.option(
     "--api-key",
     envvar=["PREFILLWATCH_API_KEY", "VLLM_API_KEY"],

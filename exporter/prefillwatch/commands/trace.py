@@ -9,9 +9,19 @@ from typing import Any
 import click
 import msgspec
 
-from prefillwatch.commands.outputs import check_writable, say, write
-from prefillwatch.commands.reaching import key_of, seconds, with_key, with_model, with_trust
-from prefillwatch.commands.stopping import stop_on_signals
+from prefillwatch.commands._options import (
+    FILE,
+    FOLDER,
+    duration,
+    file,
+    key_of,
+    number,
+    with_key,
+    with_model,
+    with_trust,
+)
+from prefillwatch.commands._output import check_writable, say, write
+from prefillwatch.commands._stopping import stop_on_signals
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.charts.drawing import require_charts
 from prefillwatch.lab.target import reach
@@ -24,67 +34,39 @@ from prefillwatch.lab.trace.picture import draw
 from prefillwatch.lab.trace.terminal import client_side, report
 from prefillwatch.lab.trace.trace_files import TraceFolder
 
-_OUT = click.Path(path_type=Path, dir_okay=False)
 #: For the server to have its trace on disk once it says that it has.
 _PATIENCE_S = 60.0
 
 
 @click.command()
-@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--json", "json_file", type=_OUT, metavar="FILE", help="Write all figures.")
-@click.option("--svg", "svg_file", type=_OUT, metavar="FILE", help="Draw the heartbeat.")
-@click.option("--png", "png_file", type=_OUT, metavar="FILE", help="Draw the heartbeat, 1200 × 400.")
+@click.argument("file", required=False, type=FILE)
+@file("--json", "Write all figures.")
+@file("--svg", "Draw the heartbeat.")
+@file("--png", "Draw the heartbeat, 1200 × 400.")
 @click.option(
     "--annotate",
     "annotated_file",
-    type=_OUT,
+    type=FILE,
     metavar="FILE",
     help="Write the trace again with steps, prefill and widest gap as tracks, for ui.perfetto.dev (.json or .json.gz).",
 )
 @click.option("--capture", "url", metavar="URL", help="Make a trace first: arm the profiler of the vLLM server there.")
 @click.option(
     "--trace-dir",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     metavar="DIR",
     help="Where that server writes its traces (its torch_profiler_dir), seen from here.",
 )
 @with_model
-@click.option(
-    "--victims", type=click.IntRange(1, 256), metavar="N", default=4, show_default=True, help="Answers that stream."
-)
-@click.option(
-    "--prompt-tokens", type=click.IntRange(16), metavar="N", default=6000, show_default=True, help="The prompt sent in."
-)
-@click.option(
-    "--steps-before",
-    type=click.IntRange(1, 200),
-    metavar="N",
-    default=10,
-    show_default=True,
-    help="Steps before the prompt.",
-)
-@click.option(
-    "--steps-after",
-    type=click.IntRange(1, 200),
-    metavar="N",
-    default=20,
-    show_default=True,
-    help="Steps after its first token.",
-)
+@number("--victims", 4, "Answers that stream.", most=256)
+@number("--prompt-tokens", 6000, "The prompt sent in.", least=16)
+@number("--steps-before", 10, "Steps before the prompt.", most=200)
+@number("--steps-after", 20, "Steps after its first token.", most=200)
 @click.option(
     "--warm/--no-warm", default=True, help="Send a prompt of that size once before, so that kernels are tuned."
 )
-@click.option(
-    "--victim-tokens",
-    type=click.IntRange(128),
-    metavar="N",
-    default=2048,
-    show_default=True,
-    help="Most tokens of a stream.",
-)
-@click.option(
-    "--max-time", default="2m", show_default=True, callback=seconds, metavar="DURATION", help="End the capture then."
-)
+@number("--victim-tokens", 2048, "Most tokens of a stream.", least=128)
+@duration("--max-time", "2m", "End the capture then.")
 @with_key
 @with_trust
 def trace(

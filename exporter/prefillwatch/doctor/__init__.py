@@ -1,1 +1,1 @@
-"""The doctor: two metrics pages of a server in, what its users must be feeling out. Pure; see `commands.doctor`."""
+"""The doctor: two metrics pages of a server in, what its users must feel out. Pure, except `watch`, which asks."""

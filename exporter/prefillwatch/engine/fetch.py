@@ -14,7 +14,7 @@ import httpx
 
 from prefillwatch import __version__
 from prefillwatch.engine.errors import FetchError, FetchReason
-from prefillwatch.settings.addresses import page_place
+from prefillwatch.settings.addresses import UNIX, page_place
 
 _MOST_REDIRECTS: Final = 3
 _KEPT: Final = ("Accept", "Authorization")  # within the same server
@@ -50,7 +50,7 @@ class Fetcher:
         basic = base64.b64encode(basic_auth.encode()).decode()
         authorization = f"Bearer {api_key}" if api_key else f"Basic {basic}" if basic else ""
         self._credentials = {"Authorization": authorization} if authorization else {}
-        unix_path = upstream.removeprefix("unix:") if upstream.startswith("unix:") else None
+        unix_path = upstream.removeprefix(UNIX) if upstream.startswith(UNIX) else None
         self._base = httpx.URL(upstream if unix_path is None else "http://localhost")
         self._requests: dict[tuple[str, str, bool], httpx.Request] = {}
         # No client around it: cookies, proxies of the environment and hooks would only cost time, every second.

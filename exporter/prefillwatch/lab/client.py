@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 import httptools
 import msgspec
 
+from prefillwatch.settings.addresses import UNIX
 from prefillwatch.units import NS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHAT = "/v1/chat/completions"
-UNIX = "unix:"
 _MOST_TOKENS = 10**9
 LARGEST_UNREAD = 64 * 2**20
 """Bytes of a body, or of one event, beyond which an answer is given up."""

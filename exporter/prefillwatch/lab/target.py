@@ -15,8 +15,8 @@ from prefillwatch import __version__
 from prefillwatch.engine import model_list
 from prefillwatch.engine.model_list import ServedModel
 from prefillwatch.errors import ConfigError, PrefillwatchError
-from prefillwatch.lab.client import CHAT, UNIX, Answer, ask
-from prefillwatch.settings.addresses import parse_upstream
+from prefillwatch.lab.client import CHAT, Answer, ask
+from prefillwatch.settings.addresses import UNIX, parse_upstream
 
 COMPLETIONS: Final = "/v1/completions"
 TOKENIZE: Final = "/tokenize"

@@ -6,8 +6,11 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Final
 from urllib.parse import urlsplit
 
+#: What an address of a unix socket begins with.
+UNIX: Final = "unix:"
 _ANY_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (a table of what people write, nothing is bound)
 _LOOPBACK_HOSTS = {"localhost", *_ANY_HOSTS.values()}
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -58,7 +61,7 @@ def parse_upstream(text: str) -> str:
     A path, a query or credentials in the address are refused: requests go upstream with the path the client used.
     """
     stripped = text.strip()
-    if stripped.startswith("unix:"):
+    if stripped.startswith(UNIX):
         return _unix_upstream(stripped)
     try:
         parts = urlsplit(stripped if "://" in stripped else f"//{stripped}")
@@ -131,10 +134,10 @@ def _no_page(text: str) -> str:
 
 
 def _unix_upstream(text: str) -> str:
-    path = text.removeprefix("unix:").removeprefix("//")
+    path = text.removeprefix(UNIX).removeprefix("//")
     if not PurePosixPath(path).is_absolute():
         raise ValueError(f"{text!r} has no absolute path; write for example unix:/run/vllm.sock")
-    return f"unix:{path}"
+    return UNIX + path
 
 
 def _ipv6(host: str, text: str) -> str:

@@ -7,6 +7,7 @@ import logging
 import signal
 from collections.abc import Callable
 
+from prefillwatch.own_process import how_it_ended
 from prefillwatch.supervision.backoff import Backoff
 from prefillwatch.supervision.children import Child
 
@@ -26,11 +27,6 @@ _ADVICE: dict[int, str] = {
     "answer with an error (SystemCallErrorNumber=EPERM)",
     signal.SIGILL: "a library uses instructions that this processor does not have",
     signal.SIGKILL: "if nobody did that by hand, look for a memory limit that is too low",
-}
-#: What else to say of a signal that nobody sends by hand.
-_WHY = {
-    signal.SIGSYS: "a filter of system calls forbids one that it makes; have the filter answer with an error instead "
-    "(systemd: SystemCallErrorNumber=EPERM)",
 }
 
 
@@ -121,15 +117,3 @@ class Keeper:
         known = signal.SIGSYS, signal.SIGILL
         advice = _ADVICE.get(-code, "") if code < 0 and (again or -code in known) and not self._killed_for else ""
         return again + (f"; {advice}" if advice else "")
-
-
-def how_it_ended(code: int) -> str:
-    """An exit code in words: ``ended with code 1``, ``was killed by SIGKILL``."""
-    if code >= 0:
-        return f"ended with code {code}"
-    try:
-        number = signal.Signals(-code)
-    except ValueError:
-        return f"was killed by signal {-code}"
-    why = _WHY.get(number)
-    return f"was killed by {number.name}" + (f" ({why})" if why else "")

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from prefillwatch.own_process import python_module
+from prefillwatch.settings.addresses import UNIX
 from prefillwatch.settings.declared import Settings
 from prefillwatch.settings.processes import RecordSettings
 from prefillwatch.settings.views import observer_view, relay_view
@@ -55,7 +56,7 @@ class Launch:
         """
         if self.settings.forwarded != "replace" or FORWARDED_ALLOW_IPS in os.environ:
             return {}
-        return {FORWARDED_ALLOW_IPS: "*" if self.upstream.startswith("unix:") else "127.0.0.1,::1"}
+        return {FORWARDED_ALLOW_IPS: "*" if self.upstream.startswith(UNIX) else "127.0.0.1,::1"}
 
     def relay_settings(
         self, index: int, listen_fds: Sequence[int], tap_fd: int, supervisor_fd: int = -1, tls_fd: int = -1

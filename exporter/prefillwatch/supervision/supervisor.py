@@ -28,6 +28,8 @@ from prefillwatch.door.door import Door
 from prefillwatch.door.hosts import Hosts
 from prefillwatch.door.observer_link import ObserverLink
 from prefillwatch.errors import CommandError, ListenError, StartError
+from prefillwatch.listening import bind_listeners, close_all, port_of
+from prefillwatch.own_process import how_it_ended
 from prefillwatch.relay.supervisor_line import Pulse
 from prefillwatch.settings.control import Control, ProcessNow, RelayNow, Restarts, UpstreamNow
 from prefillwatch.supervision.certificates import Certificate, Certificates
@@ -35,12 +37,12 @@ from prefillwatch.supervision.children import Child, Children
 from prefillwatch.supervision.control import ControlChannel
 from prefillwatch.supervision.engine_socket import EngineSocket
 from prefillwatch.supervision.health_check import HealthCheck
-from prefillwatch.supervision.keeper import Keeper, how_it_ended
+from prefillwatch.supervision.keeper import Keeper
 from prefillwatch.supervision.launch import Launch
-from prefillwatch.supervision.listening import bind_listeners, close_all, port_of, tap_pair
 from prefillwatch.supervision.notify import SystemdNotify
 from prefillwatch.supervision.relay_line import RelayLine
 from prefillwatch.supervision.relay_watch import RelayState, RelayWatch
+from prefillwatch.supervision.tap_pair import tap_pair
 from prefillwatch.supervision.undertaker import Undertaker
 from prefillwatch.supervision.upstream_health import Check, Outcome, UpstreamHealth
 from prefillwatch.supervision.wellbeing import readiness, unwell

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Final
 
 from prefillwatch.errors import ConfigError
+from prefillwatch.settings.addresses import UNIX
 
 PORT_PLACEHOLDER: Final = "{port}"
 _LOOPBACK: Final = "127.0.0.1"
@@ -54,7 +55,7 @@ def prepare(
     if upstream is not None:
         return UpstreamCommand(tuple(argv), upstream, key)
     if (path := _option(argv, "--uds")) is not None:
-        return UpstreamCommand(tuple(argv), f"unix:{path}", key)
+        return UpstreamCommand(tuple(argv), UNIX + path, key)
     if (listen := _option(argv, "--listen")) is not None and _is_simulator(argv):
         return UpstreamCommand(tuple(argv), f"http://{listen}", key)
     if (port_text := _option(argv, "--port")) is not None:

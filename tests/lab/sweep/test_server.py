@@ -12,7 +12,7 @@ import pytest
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.client import ask
 from prefillwatch.lab.sweep.server import Server, ServerError
-from prefillwatch.supervision.upstream_command import free_port
+from prefillwatch.supervision import free_port
 
 FAKE = Path(__file__).parent / "fake_server.py"
 LONG = 30.0

@@ -134,7 +134,7 @@ def _plain(value: Any) -> dict[str, Any]:
 def _settings(settings: ProbeSettings) -> dict[str, Any]:
     shown = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     rule, arrivals = settings.stall, settings.arrivals
-    shown["stall"] = {name: getattr(rule, name) for name in ("min_seconds", "factor", "always_seconds")}
+    shown["stall"] = {"min_seconds": rule.min_gap, "factor": rule.factor, "always_seconds": rule.always}
     if arrivals is not None:
         shown["arrivals"] = {"seconds": arrivals.seconds, "prompt_tokens": arrivals.prompt_tokens}
     return shown

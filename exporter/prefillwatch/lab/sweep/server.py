@@ -17,7 +17,7 @@ import httpx
 
 from prefillwatch.errors import ConfigError, PrefillwatchError
 from prefillwatch.lab.sweep.said import last_error_line
-from prefillwatch.own_process import ends_with_us
+from prefillwatch.own_process import ends_with_us, how_it_ended
 
 KEPT_LINES: Final = 400
 _LONGEST_KEPT_LINE: Final = 1000
@@ -111,7 +111,7 @@ class Server:
             await asyncio.sleep(_GONE_EVERY_SECONDS)
         with contextlib.suppress(asyncio.TimeoutError):  # its last words may still be in the pipe
             await asyncio.wait_for(asyncio.shield(self._reading), _LAST_WORDS_SECONDS)
-        return ServerError(f"{_how_it_ended(code)}{self._last_words()}")
+        return ServerError(f"{how_it_ended(code)}{self._last_words()}")
 
     async def _until_healthy(self) -> None:
         dying = asyncio.ensure_future(self.ended())
@@ -228,12 +228,3 @@ def _lives(group: int) -> bool:
         if process_group == session == str(group) and state not in ("Z", "X"):
             return True
     return False
-
-
-def _how_it_ended(code: int) -> str:
-    if code >= 0:
-        return f"ended with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"

@@ -23,7 +23,8 @@ from prefillwatch.lab.sweep.server import Server, ServerError
 from prefillwatch.lab.sweep.store import Store
 from prefillwatch.lab.target import Target, TargetError, reach
 from prefillwatch.own_process import python_module
-from prefillwatch.supervision.upstream_command import UpstreamCommand, free_port, prepare
+from prefillwatch.settings.addresses import UNIX
+from prefillwatch.supervision import UpstreamCommand, free_port, prepare
 
 Measured = tuple[tuple[ProbeFigures, ...], MixFigures | None]
 #: Does the measurement on a server that is up.
@@ -51,7 +52,7 @@ class SweepSettings:
     def prepared(self, setting: Setting) -> UpstreamCommand:
         """The command of a setting with its port. Raises ConfigError where it cannot be told."""
         found = prepare(command_with(self.command, setting), self.upstream, free_port)
-        if found.upstream.startswith("unix:"):
+        if found.upstream.startswith(UNIX):
             raise ConfigError("a sweep talks to its server over TCP; leave --uds out of the command")
         return replace(found, argv=_findable(found.argv))
 

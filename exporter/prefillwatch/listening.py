@@ -1,8 +1,7 @@
-"""The sockets that the supervisor holds, so that a process that is started again finds them as they were."""
+"""Listening sockets on an address as it was set, and what a client on this machine connects to."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import socket
@@ -15,10 +14,6 @@ from prefillwatch.settings.addresses import ListenAddress
 log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 4096
-#: Room for the tap while the observer is away or busy; as much of it as the system allows.
-_TAP_BUFFER_BYTES: Final = 16 * 2**20
-_SO_SNDBUFFORCE: Final = 32  # asm-generic/socket.h: past the system's limit, for root only
-_SO_RCVBUFFORCE: Final = 33
 
 
 def bind_listeners(address: ListenAddress, groups: int, key: str) -> list[list[socket.socket]]:
@@ -60,23 +55,6 @@ def reachable_here(address: ListenAddress) -> ListenAddress:
 def close_all(sockets: Iterable[socket.socket]) -> None:
     for opened in sockets:
         opened.close()
-
-
-def tap_pair() -> tuple[socket.socket, socket.socket]:
-    """(relay's end, observer's end) of a packet socket with as much buffer as allowed; both never block."""
-    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    for end in ends:
-        end.setblocking(False)
-        _raise_buffer(end, socket.SO_SNDBUF, _SO_SNDBUFFORCE)
-        _raise_buffer(end, socket.SO_RCVBUF, _SO_RCVBUFFORCE)
-    return ends
-
-
-def _raise_buffer(end: socket.socket, option: int, forced_option: int) -> None:
-    with contextlib.suppress(OSError):
-        end.setsockopt(socket.SOL_SOCKET, option, _TAP_BUFFER_BYTES)  # cut to the system's limit
-    with contextlib.suppress(OSError):  # not privileged: the limit stays
-        end.setsockopt(socket.SOL_SOCKET, forced_option, _TAP_BUFFER_BYTES)
 
 
 def _resolve(address: ListenAddress, key: str) -> list[tuple[socket.AddressFamily, str]]:

@@ -20,7 +20,7 @@ from prefillwatch.engine.errors import FetchError, PageError
 from prefillwatch.engine.fetch import Answer, Fetcher
 from prefillwatch.engine.poller import LARGEST_PAGE
 from prefillwatch.errors import PrefillwatchError
-from prefillwatch.settings.addresses import parse_upstream
+from prefillwatch.settings.addresses import UNIX, parse_upstream
 
 EVERY_S: Final = 1.0
 _MOST_JSON: Final = 16 << 20
@@ -67,7 +67,7 @@ class Address:
 def address_of(url: str) -> Address:
     """Where the metrics page is. Raises DoctorError for what is no HTTP address."""
     text = url.strip()
-    if text.startswith("unix:"):
+    if text.startswith(UNIX):
         return _socket_address(text)
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from prefillwatch.commands.outputs import say
-from prefillwatch.commands.reaching import options, seconds
+from prefillwatch.commands._options import FILE, duration, number, options
+from prefillwatch.commands._output import say
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.arrivals import Reading, Schedule, check_rate, read_arrivals
 
@@ -23,28 +23,22 @@ def with_arrivals(*, instead_of: str) -> Callable[[C], C]:
         click.option(
             "--arrivals",
             "arrivals_file",
-            type=click.Path(path_type=Path, dir_okay=False),
+            type=FILE,
             metavar="FILE",
             help=f"Recorded arrivals with prompt and output tokens instead of {instead_of} (JSON, CSV; .gz).",
         ),
-        click.option(
-            "--arrivals-from",
-            default="0",
-            show_default=True,
-            callback=seconds,
-            metavar="DURATION",
-            help="Begin so late in them.",
-        ),
+        duration("--arrivals-from", "0", "Begin so late in them."),
         click.option(
             "--arrivals-unit",
             type=click.Choice(["s", "ms", "us", "ns"]),
             help="Of their times. [default: as found, and said]",
         ),
-        click.option(
+        number(
             "--arrivals-block",
-            type=click.IntRange(1, 65536),
+            None,
+            "That one of their hash_ids stands for. [default: as found, and said]",
+            most=65536,
             metavar="TOKENS",
-            help="That one of their hash_ids stands for. [default: as found, and said]",
         ),
         click.option(
             "--arrivals-rate",

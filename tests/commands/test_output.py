@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prefillwatch.commands.outputs import OutputError, check_writable, say, write
+from prefillwatch.commands._output import OutputError, check_writable, say, write
 from prefillwatch.errors import ConfigError
 
 

@@ -1,4 +1,4 @@
-"""Listening sockets and tap pairs."""
+"""Listening sockets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from prefillwatch.errors import ListenError
+from prefillwatch.listening import bind_listeners, port_of, reachable_here
 from prefillwatch.settings.addresses import ListenAddress
-from prefillwatch.supervision.listening import bind_listeners, port_of, reachable_here, tap_pair
 
 REAL_SOCKET = socket.socket
 LOOPBACK = ListenAddress("127.0.0.1", 0)
@@ -29,13 +29,6 @@ def close(groups: list[list[socket.socket]]) -> None:
     for group in groups:
         for opened in group:
             opened.close()
-
-
-def send_or_zero(end: socket.socket, packet: bytes) -> int:
-    try:
-        return end.send(packet)
-    except BlockingIOError:
-        return 0
 
 
 def test_port_zero_is_resolved_once_and_shared() -> None:
@@ -110,13 +103,3 @@ def test_connections_wait_in_a_socket_whose_process_is_away() -> None:
         accepted, _ = groups[0][0].accept()
         accepted.close()
     close(groups)
-
-
-def test_a_tap_keeps_packets_whole_and_refuses_instead_of_blocking() -> None:
-    relay_end, observer_end = tap_pair()
-    packet = bytes(96 * 1024)
-    sent = sum(iter(lambda: send_or_zero(relay_end, packet), 0))
-    assert sent >= 2 * len(packet)
-    assert observer_end.recv(2 * len(packet)) == packet
-    relay_end.close()
-    observer_end.close()

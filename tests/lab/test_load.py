@@ -31,8 +31,12 @@ def load(kinds: tuple[Kind, ...] = (SHORT,), simulator: SimSettings = SETTINGS, 
     async def main() -> LoadReport:
         async with SimServer(simulator) as server:
             settings = LoadSettings(server.url, "m", kinds=kinds, **fields)  # type: ignore[arg-type]
+            of_the_server = asyncio.all_tasks()
             report = await run_load(settings)
-            assert not asyncio.all_tasks() - {asyncio.current_task()}
+            patience = asyncio.get_running_loop().time() + 10  # the server has to see first who has left
+            while asyncio.all_tasks() - of_the_server and asyncio.get_running_loop().time() < patience:
+                await asyncio.sleep(0.01)
+            assert not asyncio.all_tasks() - of_the_server
             return report
 
     return asyncio.run(main())

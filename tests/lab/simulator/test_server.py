@@ -529,29 +529,6 @@ class TestConnections:
 
         with_server(scenario)
 
-    def test_that_idle_are_closed(self) -> None:
-        async def main() -> None:
-            async with SimServer(SETTINGS, keep_alive_seconds=0.05) as server:
-                reader, writer = await Client(server).open("GET", "/version")
-                answer = await asyncio.wait_for(reader.read(), 20)
-                assert answer.endswith(b'{"version":"0.33.0"}')
-                writer.close()
-
-        asyncio.run(main())
-
-    def test_of_http_1_0_get_a_stream_without_chunks(self) -> None:
-        async def scenario(client: Client) -> None:
-            reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
-            payload = json.dumps(ASK | {"stream": True}).encode()
-            writer.write(f"POST {CHAT} HTTP/1.0\r\nContent-Length: {len(payload)}\r\n\r\n".encode() + payload)
-            head, _, body = (await asyncio.wait_for(reader.read(), 20)).partition(b"\r\n\r\n")
-            assert b"transfer-encoding" not in head
-            assert body.startswith(b"data: {")
-            assert body.endswith(b"data: [DONE]\n\n")
-            writer.close()
-
-        with_server(scenario)
-
     def test_with_nonsense_on_them_are_refused_and_closed(self) -> None:
         async def scenario(client: Client) -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", client.port)

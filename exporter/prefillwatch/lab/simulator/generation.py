@@ -1,4 +1,4 @@
-"""One request while it is answered: its sequences in the engine on one side, its HTTP exchange on the other."""
+"""One request while it is answered: its sequences in the engine on one side, its answer on the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prefillwatch.lab.simulator.shapes.base import Finished, Shape, Usage
 from prefillwatch.lab.vocabulary import WORDS
 
 if TYPE_CHECKING:
-    from prefillwatch.lab.simulator.http import Exchange
+    from prefillwatch.lab.simulator.answer import Answer
     from prefillwatch.lab.simulator.requests import GenerationRequest
     from prefillwatch.lab.simulator.runner import EngineLoop
 
@@ -28,14 +28,14 @@ class Generation:
 
     def __init__(
         self,
-        exchange: Exchange,
+        answer: Answer,
         shape: Shape,
         request: GenerationRequest,
         engine: EngineLoop,
         *,
         tell_cached: bool,
     ) -> None:
-        self._exchange = exchange
+        self._answer = answer
         self._shape = shape
         self._request = request
         self._engine = engine
@@ -44,8 +44,8 @@ class Generation:
         self._open = 0
 
     def start(self, request_id: str, max_model_len: int, block_size: int) -> None:
-        self._exchange.on_close = self._abandon
-        self._exchange.on_drain = self._flush
+        self._answer.on_close = self._abandon
+        self._answer.on_drain = self._flush
         for prompt in self._request.prompts:
             hashes = hash_blocks(prompt, block_size)
             for _ in range(self._request.n):
@@ -70,7 +70,7 @@ class Generation:
             self._open -= 1
         if self._request.stream:
             choice.held.append(word)
-            if not self._exchange.blocked:
+            if not self._answer.blocked:
                 self._emit(choice)
         if not self._open:
             self._complete()
@@ -81,12 +81,12 @@ class Generation:
         choice.held.clear()
         usage = Usage(choice.prompt_tokens, len(choice.text)) if self._request.continuous_usage else None
         opening = () if choice.opened else self._open_choice(choice)
-        self._exchange.send(*opening, self._shape.delta(choice.index, text, choice.finish, usage))
+        self._answer.send(*opening, self._shape.delta(choice.index, text, choice.finish, usage))
 
     def _open_choice(self, choice: _Choice) -> tuple[bytes, ...]:
         choice.opened = True
-        if not self._exchange.started:
-            self._exchange.start_stream()
+        if not self._answer.started:
+            self._answer.start_stream()
         return self._shape.first(choice.index, choice.prompt_tokens)
 
     def _flush(self) -> None:
@@ -95,13 +95,13 @@ class Generation:
                 self._emit(choice)
 
     def _complete(self) -> None:
-        self._exchange.on_close = None
+        self._answer.on_close = None
         finished = [Finished(c.index, "".join(c.text), c.finish or "stop") for c in self._choices]
         if self._request.stream:
             self._flush()
-            self._exchange.end_stream(*self._shape.last(finished, self._usage()))
+            self._answer.end_stream(*self._shape.last(finished, self._usage()))
         else:
-            self._exchange.respond(200, self._shape.whole(finished, self._usage()))
+            self._answer.respond(self._shape.whole(finished, self._usage()))
 
     def _usage(self) -> Usage:
         cached = sum(choice.cached for choice in self._choices[:: self._request.n]) if self._tell_cached else None

@@ -51,7 +51,7 @@ class GenerationRequest:
         return sum(len(prompt) for prompt in self.prompts)
 
 
-def parse_request(path: str, body: bytes | bytearray, model: str, max_model_len: int) -> GenerationRequest:
+def parse_request(path: str, body: bytes, model: str, max_model_len: int) -> GenerationRequest:
     """Reads the body of a generating endpoint. Raises BadRequestError."""
     fields = decode_object(body)
     check_model(fields, model)
@@ -60,7 +60,7 @@ def parse_request(path: str, body: bytes | bytearray, model: str, max_model_len:
     return request
 
 
-def decode_object(body: bytes | bytearray) -> dict[str, Any]:
+def decode_object(body: bytes) -> dict[str, Any]:
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -9,11 +9,17 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import click
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from prefillwatch.errors import ListenError
+from prefillwatch.lab.simulator.answer import Answer
 from prefillwatch.lab.simulator.engine import Engine
 from prefillwatch.lab.simulator.generation import Generation
-from prefillwatch.lab.simulator.http import Exchange, HttpConnection
 from prefillwatch.lab.simulator.metrics import EngineMetrics
 from prefillwatch.lab.simulator.requests import (
     CHAT,
@@ -36,15 +42,12 @@ from prefillwatch.lab.simulator.shapes.messages import MessagesShape
 from prefillwatch.lab.simulator.shapes.responses import ResponsesShape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from prefillwatch.lab.simulator.settings import SimSettings
 
 VERSION = "0.33.0"
 ID_PREFIXES = {CHAT: "chatcmpl-", COMPLETIONS: "cmpl-", RESPONSES: "resp_", MESSAGES: "chatcmpl-"}
-# An idle connection lives as long as under uvicorn: a proxy that keeps its own for longer must cope with that.
-KEEP_ALIVE_SECONDS = 5.0
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 
@@ -54,34 +57,36 @@ class SimServer:
     Raises ConfigError for flags that contradict each other and ListenError where the address cannot be had.
     """
 
-    def __init__(
-        self,
-        settings: SimSettings,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
-    ) -> None:
+    def __init__(self, settings: SimSettings, host: str = "127.0.0.1", port: int = 0) -> None:
         self._settings = settings
         self._host = host
         self._port = port
-        self._keep_alive_seconds = keep_alive_seconds
         self._config = settings.engine_config()
         self._metrics = EngineMetrics(settings.model, self._config)
         self.engine = Engine(self._config)
         self._engine_loop = EngineLoop(self.engine, self._metrics)
-        self._connections: set[HttpConnection] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
+        self._ticking: asyncio.Task[None] | None = None
         self._started_at = int(time.time())
-        self._routes: dict[tuple[str, str], Callable[[Exchange], None]] = {
-            ("GET", "/health"): lambda exchange: exchange.respond(200, b""),
-            ("GET", "/ping"): lambda exchange: exchange.respond(200, b""),
-            ("GET", "/version"): lambda exchange: exchange.respond(200, compact({"version": VERSION})),
-            ("GET", "/v1/models"): lambda exchange: exchange.respond(200, compact(self._models())),
-            ("GET", "/metrics"): self._serve_metrics,
-            ("POST", "/tokenize"): self._tokenize,
-            **{("POST", path): self._generate for path in ID_PREFIXES},
-        }
+        config = uvicorn.Config(
+            self.app(), http="httptools", ws="none", lifespan="off", log_config=None, access_log=False
+        )
+        config.load()
+        self._uvicorn = uvicorn.Server(config)
+
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/ping", self._health),
+                Route("/version", self._version),
+                Route("/v1/models", self._models),
+                Route("/metrics", self._serve_metrics),
+                Route("/tokenize", self._tokenize, methods=["POST"]),
+                *(Route(path, self._generate, methods=["POST"]) for path in ID_PREFIXES),
+            ],
+            exception_handlers={HTTPException: _http_error, BadRequestError: _bad_request},
+        )
 
     @property
     def url(self) -> str:
@@ -95,6 +100,7 @@ class SimServer:
             self._listener = await loop.create_server(self._connection, self._host, self._port, backlog=2048)
         except OSError as error:
             raise ListenError(f"cannot listen on {self._host}:{self._port}: {error.strerror or error}") from None
+        self._ticking = loop.create_task(self._tick())
         return self
 
     async def __aexit__(
@@ -102,63 +108,58 @@ class SimServer:
     ) -> None:
         """Stops at once, as vLLM does by default: running requests are cut, not finished."""
         assert self._listener is not None
+        assert self._ticking is not None
         self._listener.close()
         self._engine_loop.close()
-        for connection in list(self._connections):
-            connection.abort()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.sleep(0)
+        self._ticking.cancel()
+        for connection in list(self._uvicorn.server_state.connections):
+            connection.transport.abort()
+        if tasks := list(self._uvicorn.server_state.tasks):
+            await asyncio.wait(tasks)
 
-    def _connection(self) -> HttpConnection:
-        return HttpConnection(self._handle, self._connections, self._keep_alive_seconds)
+    def _connection(self) -> asyncio.Protocol:
+        """uvicorn's, and not a whole server of its own, since that would take the signals of the process."""
+        config, state = self._uvicorn.config, self._uvicorn.server_state
+        return config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
 
-    def _handle(self, exchange: Exchange) -> None:
-        route = self._routes.get((exchange.method, exchange.path))
-        if route is not None:
-            try:
-                route(exchange)
-            except BadRequestError as error:
-                exchange.respond(error.status, compact(_error_body(exchange.path, error)))
-            return
-        allowed = [method for method, path in self._routes if path == exchange.path]
-        if allowed:
-            exchange.respond(405, compact({"detail": "Method Not Allowed"}), allow=", ".join(allowed))
-        else:
-            exchange.respond(404, compact({"detail": "Not Found"}))
+    async def _tick(self) -> None:
+        """Renews the date in the headers."""
+        while True:
+            await self._uvicorn.on_tick(0)
+            await asyncio.sleep(1)
 
-    def _generate(self, exchange: Exchange) -> None:
-        config = self._config
-        request = parse_request(exchange.path, exchange.body, self._settings.model, config.max_model_len)
-        prefix = ID_PREFIXES[exchange.path]
-        request_id = prefix + (exchange.headers.get("x-request-id") or uuid.uuid4().hex[:16])
-        header = Header(request_id, int(time.time()), self._settings.model)
-        shape = _shape_for(exchange.path, header, request)
+    async def _generate(self, request: Request) -> Response:
+        path, config = request.url.path, self._config
+        asked = parse_request(path, await request.body(), self._settings.model, config.max_model_len)
+        request_id = ID_PREFIXES[path] + (request.headers.get("x-request-id") or uuid.uuid4().hex[:16])
+        shape = _shape_for(path, Header(request_id, int(time.time()), self._settings.model), asked)
+        answer = Answer()
         generation = Generation(
-            exchange, shape, request, self._engine_loop, tell_cached=self._settings.enable_prompt_tokens_details
+            answer, shape, asked, self._engine_loop, tell_cached=self._settings.enable_prompt_tokens_details
         )
         # Clients may use an id twice; the engine may not.
         generation.start(f"{request_id}-{uuid.uuid4().hex[:8]}", config.max_model_len, config.block_size)
+        return answer
 
-    def _tokenize(self, exchange: Exchange) -> None:
-        fields = decode_object(exchange.body)
+    async def _tokenize(self, request: Request) -> Response:
+        fields = decode_object(await request.body())
         check_model(fields, self._settings.model)
         tokens = prompt_to_count(fields)
         answer = {"count": len(tokens), "max_model_len": self._config.max_model_len}
-        exchange.respond(200, compact({**answer, "tokens": token_ids(tokens), "token_strs": None}))
+        return _json({**answer, "tokens": token_ids(tokens), "token_strs": None})
 
-    def _serve_metrics(self, exchange: Exchange) -> None:
+    async def _serve_metrics(self, _: Request) -> Response:
         """In a thread, so that a scrape does not keep the engine from stepping."""
+        page = await asyncio.to_thread(self._metrics.render)
+        return Response(page, headers={"content-type": METRICS_TYPE})
 
-        async def render() -> None:
-            page = await asyncio.to_thread(self._metrics.render)
-            exchange.respond(200, page, METRICS_TYPE)
+    async def _health(self, _: Request) -> Response:
+        return Response()
 
-        task = asyncio.get_running_loop().create_task(render())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _version(self, _: Request) -> Response:
+        return _json({"version": VERSION})
 
-    def _models(self) -> dict[str, Any]:
+    async def _models(self, _: Request) -> Response:
         card = {
             "id": self._settings.model,
             "object": "model",
@@ -169,7 +170,23 @@ class SimServer:
             "max_model_len": self._config.max_model_len,
             "permission": [],
         }
-        return {"object": "list", "data": [card]}
+        return _json({"object": "list", "data": [card]})
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(compact(content), status, media_type="application/json")
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = _json({"detail": error.detail}, error.status_code)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _bad_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BadRequestError)
+    return _json(_error_body(request.url.path, error), error.status)
 
 
 def _shape_for(path: str, header: Header, request: GenerationRequest) -> Shape:

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/ that are made from the code: metrics and settings.
+"""Writes the tables of docs/ that are made from the code: metrics, settings and causes.
 
 python scripts/reference.py            writes them
 python scripts/reference.py --check    tells whether they are as they should be
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from prefillwatch.contract.causes import CAUSES
 from prefillwatch.export import table
 from prefillwatch.export.spec import Spec
 from prefillwatch.settings.declared import Settings, shown_default
@@ -33,8 +34,25 @@ def settings_table() -> str:
     return _table(("key", "default", "meaning"), rows)
 
 
+def causes_table() -> str:
+    rows = (
+        (
+            f"`{cause.name}`",
+            " and ".join(kind for kind, is_one in (("freezes", cause.freezes), ("waits", cause.waits)) if is_one),
+            cause.words,
+            f"[{cause.runbook}](../alerts/runbooks/{cause.runbook}.md)",
+        )
+        for cause in CAUSES
+    )
+    return _table(("cause", "of", "in words", "runbook"), rows)
+
+
 #: Page, name of the table in it, and what makes it.
-TABLES = (("metrics.md", "metrics", metrics_table), ("configuration.md", "settings", settings_table))
+TABLES = (
+    ("metrics.md", "metrics", metrics_table),
+    ("configuration.md", "settings", settings_table),
+    ("verdicts.md", "causes", causes_table),
+)
 
 
 def with_table(text: str, name: str, lines: str) -> str:

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import promql_parser as promql
 import pytest
+from alerts.rulebook.rule import share
 from tests.alerts.promql_labels import selectors
 from tests.alerts.shipped import ALERTS, ROOT, SOURCE, alerts, world
+
+from prefillwatch.contract import limits
 
 PAGES = sorted(path for path in (ALERTS / "runbooks").glob("*.md") if path.name != "README.md")
 SECTIONS = ["What users feel", "How to confirm", "What to change", "How to see that it helped"]
@@ -43,6 +46,30 @@ def test_a_page_answers_the_same_questions_as_the_others(path: Path) -> None:
     assert text.startswith(f"# {path.stem}\n")
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
     assert all(len(part.strip()) > 20 for part in text.split("\n## ")[1:])
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:g} ms"
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("StreamFreeze", f"silent for more than {limits.OPEN_GAP:g} s"),
+        ("ITLBudgetBurn", f"longer than promised ({_milliseconds(limits.ITL_PROMISE)})"),
+        ("ITLBudgetBurn", f"({share(round(1 - limits.ITL_OBJECTIVE, 9))})"),
+        ("PrefillInterference", f"more than {share(limits.STALL_SHARE)} of their decoding time"),
+        (
+            "PrefillInterference",
+            f"is above {limits.COST_FIT_GOOD:g}. The alert keeps it to itself below {limits.COST_FIT:g}",
+        ),
+        ("NotPrefillPreemption", f"more than {share(limits.STALL_SHARE)} of their decoding time"),
+        ("NotPrefillFrontend", f"more than {share(limits.STALL_SHARE)} of their decoding time"),
+        ("QueueSaturation", f"more than {limits.WAITING_REQUESTS} requests"),
+    ],
+)
+def test_its_numbers_are_those_of_the_rules(page: str, words: str) -> None:
+    assert words in " ".join((ALERTS / f"runbooks/{page}.md").read_text().split())
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_name)

@@ -8,6 +8,8 @@ from typing import Any
 
 from tests.core.script import Observed, Relay, chunk, ns, usage
 
+from prefillwatch.contract import limits
+from prefillwatch.contract.causes import FREEZE_CAUSES, WAIT_CAUSES
 from prefillwatch.observer.incidents import wall_offset
 from prefillwatch.observer.live import LiveFeed, event
 from prefillwatch.units import MS
@@ -105,6 +107,14 @@ def test_while_nobody_looks_the_ledger_is_left_alone_and_there_is_no_news() -> N
     watched.until(1500)
     assert watched.events == []
     assert watched.figures_read == 1
+
+
+def test_a_viewer_is_told_how_to_say_every_cause_and_what_counts_as_high() -> None:
+    hello = Watched().look()
+    assert set(hello["causes"]) == {*FREEZE_CAUSES, *WAIT_CAUSES}
+    assert all(hello["causes"].values())
+    assert hello["limits"] == {"kv_usage": limits.KV_USAGE, "interference": limits.INTERFERENCE_SEEN}
+    assert hello["rule"][0] == limits.STALL_MIN_GAP
 
 
 # --- A recording that is played

@@ -140,7 +140,10 @@ def hostile_texts(pattern: re.Pattern[Any]) -> Iterator[tuple[Any, Any, Any]]:
     characters = sorted(set(alphabet(tree)))
     singles = [bytes([character]) for character in characters]
     odd = [b"", b"\x01", b"x", b'"', b"\n"]
-    as_text = (lambda data: data.decode("latin-1")) if isinstance(pattern.pattern, str) else (lambda data: data)
+
+    def as_text(data: bytes) -> bytes | str:
+        return data.decode("latin-1") if isinstance(pattern.pattern, str) else data
+
     for before, body in sorted(set(repetitions(tree, b""))):
         for pump in sorted({*singles, body, body + b" "} - {b""}):
             for after in odd:

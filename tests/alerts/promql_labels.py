@@ -58,7 +58,7 @@ def labels_of(node: Any, series: Mapping[str, Labels]) -> Labels | None:
     """None for a scalar. ``series`` has the labels of every series by name; raises KeyError for one it lacks."""
     node = bare(node)
     if isinstance(node, promql.VectorSelector):
-        return series[node.name]
+        return series[node.name or ""]
     if isinstance(node, promql.MatrixSelector | promql.UnaryExpr | promql.SubqueryExpr):
         return labels_of(children(node)[0], series)
     if isinstance(node, promql.Call):

@@ -175,7 +175,7 @@ def _is_share(node: Any) -> bool:
         return _is_share(bare(node.args[0]).vector_selector)
     if isinstance(node, promql.AggregateExpr):
         return operator(node) in ("max", "min", "avg", "quantile") and _is_share(bare(node.expr))
-    return isinstance(node, promql.VectorSelector) and re.search(r"_ratio$|:ratio", node.name) is not None
+    return isinstance(node, promql.VectorSelector) and re.search(r"_ratio$|:ratio", node.name or "") is not None
 
 
 def _matchers(expression: Any, world: World) -> Iterator[str]:

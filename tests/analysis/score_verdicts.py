@@ -266,13 +266,13 @@ def score_made(make: Callable[[], Seen]) -> Verdicts:
 
 def main(names: list[str]) -> None:
     total = Verdicts()
-    makers: dict[str, Callable[[], Verdicts]] = {
-        name: partial(score_made, make) for name, make in SIMULATED.items()
-    } | {path.name.removesuffix(".jsonl.gz"): partial(score, path) for path in sorted(RECORDINGS.glob("*.jsonl.gz"))}
-    for name, make in makers.items():
+    makers: dict[str, Callable[[], Verdicts]] = {name: partial(score_made, make) for name, make in SIMULATED.items()}
+    for path in sorted(RECORDINGS.glob("*.jsonl.gz")):
+        makers[path.name.removesuffix(".jsonl.gz")] = partial(score, path)
+    for name, judged in makers.items():
         if names and name not in names:
             continue
-        verdicts = make()
+        verdicts = judged()
         total.seconds += verdicts.seconds
         total.stalls += verdicts.stalls
         total.wrong_names += verdicts.wrong_names

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -119,7 +120,7 @@ def from_recording(path: Path) -> Seen:
     return Seen(prompts, dict(reads), closed, steps)
 
 
-def made_by(lines: list[dict]) -> dict[str, list[tuple[int, int]]]:
+def made_by(lines: list[dict[str, Any]]) -> dict[str, list[tuple[int, int]]]:
     """For every request the steps it was in, as (end, index)."""
     makers: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for index, line in enumerate(line for line in lines if line["kind"] == "step"):
@@ -132,14 +133,14 @@ def last_before(makers: list[tuple[int, int]], at_ns: int) -> int:
     return makers[max(0, bisect.bisect_right(makers, (at_ns, len(makers))) - 1)][1]
 
 
-def recorded_step(line: dict) -> TrueStep:
+def recorded_step(line: dict[str, Any]) -> TrueStep:
     prefill = {rid: tokens for rid, tokens, kind, _ in line["requests"] if kind == "p"}
     decode = sum(kind == "d" for _, _, kind, _ in line["requests"])
     recomputed = sum(tokens for _, tokens, kind, _ in line["requests"] if kind == "r")
     return TrueStep(line["scheduled"], line["done"], prefill, decode, recomputed)
 
 
-def recorded_sizes(lines: list[dict]) -> dict[str, tuple[int, int]]:
+def recorded_sizes(lines: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
     """Prompt and uncached tokens by usage; where none came, by the ratio of characters to tokens of the others."""
     characters = {line["id"]: line["prompt_chars"] for line in lines if line["kind"] == "request"}
     usage = {line["id"]: line for line in lines if line["kind"] == "end" and line["prompt_tokens"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from tests.analysis.timeline_truth import Seen, from_simulator
 
@@ -23,7 +24,7 @@ def simulate(
     until_ns: int | None = None,
     tokenise_ns: int = 0,
     jitter: bool = True,
-    **fields: object,
+    **fields: Any,
 ) -> Seen:
     run = run_virtual(Engine(preset_engine(preset, **fields)), arrivals, pauses=pauses, until_ns=until_ns)
     return from_simulator(run, seed, tokenise_ns=tokenise_ns, jitter=jitter)
@@ -33,16 +34,16 @@ def prompt(name: str, at_ns: int, tokens: int, answer: int = 40, abort_ns: int |
     return Arrival(at_ns, SimRequest(name, tokens, answer), abort_ns)
 
 
-def one_at_a_time(**fields: object) -> Seen:
+def one_at_a_time(**fields: Any) -> Seen:
     return simulate(victims() + [prompt(f"p{i}", (3 + 8 * i) * NS, 2500) for i in range(4)], **fields)
 
 
-def twelve_at_once(tokens: int = 6000, **fields: object) -> Seen:
+def twelve_at_once(tokens: int = 6000, **fields: Any) -> Seen:
     lumps = [prompt(f"p{i}", round((3 + 0.0001 * i) * NS), tokens) for i in range(12)]
     return simulate(victims(tokens=600) + lumps, **fields)
 
 
-def mixed_at_once(**fields: object) -> Seen:
+def mixed_at_once(**fields: Any) -> Seen:
     rng = random.Random(5)
     lumps = [
         prompt(f"p{k}-{i}", round((3 + 12 * k + 0.0001 * i) * NS), rng.randint(300, 5000))
@@ -52,19 +53,21 @@ def mixed_at_once(**fields: object) -> Seen:
     return simulate(victims(tokens=1500) + lumps, **fields)
 
 
-def short_prompts(rate: float = 4, tokens: int = 300, **fields: object) -> Seen:
+def short_prompts(rate: float = 4, tokens: int = 300, **fields: Any) -> Seen:
     rng = random.Random(3)
-    at_ns, arrivals = 3 * NS, []
+    at_ns = 3 * NS
+    arrivals: list[Arrival] = []
     while at_ns < 33 * NS:
         arrivals.append(prompt(f"p{len(arrivals)}", at_ns, tokens, rng.randint(4, 60)))
         at_ns += round(rng.expovariate(rate) * NS)
     return simulate(victims() + arrivals, **fields)
 
 
-def steady_mix(**fields: object) -> Seen:
+def steady_mix(**fields: Any) -> Seen:
     """Chats and documents at random, long enough that the queue now and then builds up."""
     rng = random.Random(11)
-    at_ns, arrivals = 3 * NS, []
+    at_ns = 3 * NS
+    arrivals: list[Arrival] = []
     while at_ns < 63 * NS:
         tokens = rng.choice((40, 150, 300, 300, 800, 2500, 6000))
         arrivals.append(prompt(f"p{len(arrivals)}", at_ns, tokens, rng.randint(5, 100)))
@@ -113,7 +116,7 @@ def tiny_kv() -> Seen:
     return simulate(arrivals, preset="tiny-kv")
 
 
-def overloaded(rate: float = 2.0, seconds: int = 120, **fields: object) -> Seen:
+def overloaded(rate: float = 2.0, seconds: int = 120, **fields: Any) -> Seen:
     """More prompts than the engine can read, from the first second on."""
     rng = random.Random(4)
     at_ns, arrivals = NS // 2, victims(count=4, tokens=100_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.doctor.making import gaps, histogram
@@ -66,7 +67,7 @@ def test_a_sidecar_that_sees_everything() -> None:
         ({"relay_restarts": 2.0, "lost_streams": 7.0}, "relay_ended", Sort.FAULT),
     ],
 )
-def test_each_blind_spot(change: dict[str, object], symptom: str, sort: Sort) -> None:
+def test_each_blind_spot(change: dict[str, Any], symptom: str, sort: Sort) -> None:
     assert symptoms(replace(CALM, trust=replace(TRUST, **change))) == {symptom: sort}
 
 

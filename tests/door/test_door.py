@@ -581,7 +581,7 @@ def test_an_observer_that_takes_nothing_costs_a_bounded_number() -> None:
         link = observer_link.ObserverLink()
         theirs = socket.socket(fileno=os.dup(link.new_channel()))
         link.handed_over()
-        opened = []
+        opened: list[Any] = []
         with contextlib.suppress(NotThereError):
             while len(opened) < 1000:
                 opened.append(await link.open())

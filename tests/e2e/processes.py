@@ -134,7 +134,7 @@ class Stream:
         self.text = ""
         self.done = False
         self.error: httpx.HTTPError | None = None
-        self._request = {
+        self._request: dict[str, Any] = {
             "url": url + CHAT,
             "json": {
                 "model": "sim-4b",

@@ -108,7 +108,7 @@ def _reader(url: str, name: str, script: dict[str, float]) -> Iterator[None]:
     told = {"model": "m", "stream": True, "messages": [], "name": name, "prompt_tokens": 16, "tokens": FOR_EVER}
     body = json.dumps(told | script).encode()
     head = f"POST {CHAT} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(body)}\r\n"
-    with socket.create_connection((address.hostname, address.port), timeout=PATIENCE_S) as connection:
+    with socket.create_connection((address.hostname, address.port or 80), timeout=PATIENCE_S) as connection:
         connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
         connection.settimeout(None)
         thread = threading.Thread(target=_read_all, args=(connection,), daemon=True)

@@ -125,7 +125,7 @@ def _asking(url: str, words: int) -> Iterator[None]:
     messages = [{"role": "user", "content": "word " * words}]
     body = json.dumps({"model": "sim-4b", "stream": True, "max_tokens": 5, "messages": messages}).encode()
     head = f"POST {CHAT} HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection((address.hostname, address.port), timeout=PATIENCE_S) as connection:
+    with socket.create_connection((address.hostname, address.port or 80), timeout=PATIENCE_S) as connection:
         connection.sendall(head.encode() + body)
         yield
         while connection.recv(65536):

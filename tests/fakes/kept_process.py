@@ -13,18 +13,19 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 journal_path, role, *rest = sys.argv[1:]
 settings = json.loads(sys.stdin.buffer.read())
 
 
-def note(event, **more):
+def note(event: str, **more: Any) -> None:
     line = json.dumps({"role": role, "pid": os.getpid(), "event": event, **more})
     with Path(journal_path).open("a") as journal:  # one write per line: several processes share the file
         journal.write(line + "\n")
 
 
-def end(*_):
+def end(*_: object) -> None:
     note("sigterm")
     if role == "slow":
         time.sleep(float(rest[0]))
@@ -48,7 +49,8 @@ if control is not None:
     control.sendall(b"ready\n")
 buffered = b""
 while True:
-    readable, _, _ = select.select([control] if control else [pulses], [], [], 0.1)
+    heard = [each for each in (control or pulses,) if each is not None]
+    readable, _, _ = select.select(heard, [], [], 0.1)
     if pulses is not None:
         pulses.send(b'{"accepting":true}')
         if readable:
@@ -56,7 +58,7 @@ while True:
             note("cover", listeners=len(passed))
             for descriptor in passed:
                 os.close(descriptor)
-    elif readable:
+    elif readable and control is not None:
         data = control.recv(65536)
         if not data:
             note("control ended")

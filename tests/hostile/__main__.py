@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.hostile.attack import MIB, Result, judge
 from tests.hostile.meter import ROLES
@@ -20,7 +21,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     parser.add_argument("--page", type=Path, help="put the worst figures of each group into this page")
     arguments = parser.parse_args()
-    rows, results = [], {}
+    results: dict[str, Any] = {}
+    rows = []
     print(_line("attack", "sent", "held up", *(f"{role} µs/B" for role in ROLES), *(f"{role} MiB" for role in ROLES)))
     for group in GROUPS:
         wanted = [attack for attack in group.rows if arguments.k in f"{group.name}: {attack.name}"]

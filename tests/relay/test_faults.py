@@ -76,7 +76,8 @@ def test_an_event_that_cannot_be_ends_one_exchange(
 def test_a_deadline_that_fails_ends_one_connection_and_the_others_have_theirs(
     relay: RunningRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late, failed = ClientConnection.late, []
+    failed: list[ClientConnection] = []
+    late = ClientConnection.late
 
     def fail_once(connection: ClientConnection) -> None:
         if not failed:

@@ -28,7 +28,8 @@ MIB = 2**20
 
 
 def ask(relay: RunningRelay, what: Ask, *streams: int, epoch: int | None = None) -> None:
-    told = relay.tap.wait(Kind.HELLO, stream=0) and relay.tap.packets[-1].epoch
+    relay.tap.wait(Kind.HELLO, stream=0)
+    told = relay.tap.packets[-1].epoch
     for packet in encode_asks(what, told if epoch is None else epoch, streams):
         relay.tap.socket.send(packet)
 

@@ -52,7 +52,7 @@ def sidecar(upstream: str) -> Iterator[Sidecar]:
 def test_what_is_refused_and_what_is_held_is_seen(sidecar: Sidecar) -> None:
     assert sidecar.value("refused_requests_total", reason="bodies_full") == 0
     parts = urlsplit(sidecar.url)
-    with socket.create_connection((parts.hostname, parts.port)) as unfinished:
+    with socket.create_connection((parts.hostname, parts.port or 80)) as unfinished:
         unfinished.sendall(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (3 * MIB) + b"x" * (2 * MIB))
         eventually(lambda: sidecar.value("relay_held_bytes", of="requests") == 3 * MIB)
         (relay,) = sidecar.state()["relays"].values()

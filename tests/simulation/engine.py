@@ -145,7 +145,8 @@ class Rank:
     def run(self, jobs: Iterable[Job], until: float) -> None:
         arriving = deque(sorted(jobs, key=lambda job: job.arrives))
         leaving = sorted((job.leaves, job.name) for job in arriving if job.leaves is not None)
-        now, planned = 0.0, []
+        now = 0.0
+        planned: list[Share] = []
         while now < until:
             self._admit(arriving, now)
             if self.scheduling.aborts:
@@ -183,7 +184,8 @@ class Rank:
         self._running = [each for each in self._running if not each.done]
         if self.scheduling.prefill_first:
             return self._prompts_alone() or [self._take(each, 1) for each in self._running]
-        left, batch, preempted = self.scheduling.budget, [], False
+        batch: list[Share] = []
+        left, preempted = self.scheduling.budget, False
         for sequence in list(self._running):
             if sequence not in self._running:
                 continue

@@ -23,7 +23,7 @@ class Nested(msgspec.Struct):
     name: str = ""
 
 
-DECODER = TolerantDecoder(Outer)
+DECODER: TolerantDecoder[Outer] = TolerantDecoder(Outer)
 
 
 def test_what_fits_is_kept_at_every_depth() -> None:
@@ -38,7 +38,8 @@ def test_what_fits_is_kept_at_every_depth() -> None:
 
 @pytest.mark.parametrize("depth", [3, 60, 200, 300, 400, 470])
 def test_a_misfit_deep_inside_does_no_harm(depth: int) -> None:
-    found = TolerantDecoder(Nested).decode(b'{"name":"a","inner":[' * depth + b'{"name":5}' + b"]}" * depth)
+    decoder: TolerantDecoder[Nested] = TolerantDecoder(Nested)
+    found = decoder.decode(b'{"name":"a","inner":[' * depth + b'{"name":5}' + b"]}" * depth)
     assert found.name == "a"
     assert found.inner is not None
     assert found.inner[0].name == "a"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from prefillwatch.wire.tap import Finish
 REQUEST_END, SENT, RESPONSE, FIRST, TOKEN, HOLE, END, REPORTED_AGAIN = Event
 
 
-def live(*events, resumed=False):
+def live(*events: tuple[int, Event], resumed: bool = False) -> Lifecycle:
     """A request to which these (millisecond, event) happened."""
     life = Lifecycle(resumed=resumed)
     for time, event in events:
@@ -34,7 +35,7 @@ UP_TO_PREFILL = ((10, REQUEST_END), (11, SENT))
 UP_TO_DECODING = (*UP_TO_PREFILL, (30, RESPONSE), (3010, FIRST))
 
 
-def test_a_streamed_answer_from_end_to_end():
+def test_a_streamed_answer_from_end_to_end() -> None:
     life = Lifecycle()
     seen = []
     for time, event in (*UP_TO_DECODING, (3031, TOKEN), (3052, TOKEN), (3053, END)):
@@ -53,7 +54,7 @@ def test_a_streamed_answer_from_end_to_end():
     assert life.sent_ns == 11 * MS
 
 
-def test_ttft_is_told_once_whatever_comes_after():
+def test_ttft_is_told_once_whatever_comes_after() -> None:
     life = live(*UP_TO_DECODING)
     assert not life.token(3030 * MS)
     assert not life.token(9000 * MS)
@@ -62,7 +63,7 @@ def test_ttft_is_told_once_whatever_comes_after():
         life.feed(FIRST, 9001 * MS)
 
 
-def test_token_finds_out_whether_it_is_the_first():
+def test_token_finds_out_whether_it_is_the_first() -> None:
     life = live(*UP_TO_PREFILL, (30, RESPONSE))
     assert life.token(40 * MS)
     assert not life.token(60 * MS)
@@ -79,7 +80,7 @@ def test_token_finds_out_whether_it_is_the_first():
     ],
     ids=["left while sending", "no connection to upstream", "left in prefill", "an answer without a token"],
 )
-def test_a_request_without_a_token_has_no_ttft(events):
+def test_a_request_without_a_token_has_no_ttft(events: list[tuple[int, Event]]) -> None:
     life = live(*events)
     assert life.state is State.DONE
     assert life.ttft_s is None
@@ -87,19 +88,19 @@ def test_a_request_without_a_token_has_no_ttft(events):
     assert not life.decoding
 
 
-def test_a_retry_begins_the_prefill_again_and_not_the_ttft():
+def test_a_retry_begins_the_prefill_again_and_not_the_ttft() -> None:
     life = live(*UP_TO_PREFILL, (15, SENT), (30, RESPONSE), (40, FIRST))
     assert life.sent_ns == 15 * MS
     assert life.ttft_s == 0.03
 
 
-def test_the_original_body_is_sent_when_upstream_refused_ours():
+def test_the_original_body_is_sent_when_upstream_refused_ours() -> None:
     life = live(*UP_TO_PREFILL, (14, RESPONSE), (15, SENT))
     assert life.state is State.SENT
     assert live(*UP_TO_PREFILL, (14, RESPONSE), (15, SENT), (30, RESPONSE), (40, FIRST)).ttft_s == 0.03
 
 
-def test_an_answer_may_come_before_upstream_has_taken_the_whole_request():
+def test_an_answer_may_come_before_upstream_has_taken_the_whole_request() -> None:
     life = live((10, REQUEST_END), (30, RESPONSE))
     assert life.in_prefill
     assert life.token(40 * MS)
@@ -109,7 +110,7 @@ def test_an_answer_may_come_before_upstream_has_taken_the_whole_request():
 # What was not seen
 
 
-def test_lost_records_before_the_first_token_cost_the_ttft():
+def test_lost_records_before_the_first_token_cost_the_ttft() -> None:
     life = live(*UP_TO_PREFILL, (30, RESPONSE), (40, HOLE))
     assert life.state is State.BLIND
     assert not life.in_prefill, "its first token may have been lost"
@@ -118,27 +119,27 @@ def test_lost_records_before_the_first_token_cost_the_ttft():
     assert life.ttft_s is None
 
 
-def test_what_is_seen_after_lost_records_puts_things_right():
+def test_what_is_seen_after_lost_records_puts_things_right() -> None:
     life = live(*UP_TO_PREFILL, (20, HOLE), (30, RESPONSE))
     assert life.in_prefill
     assert life.token(40 * MS)
     assert life.ttft_s == 0.03
 
 
-def test_a_lost_request_end_gives_no_ttft():
+def test_a_lost_request_end_gives_no_ttft() -> None:
     life = live((5, HOLE), (11, SENT), (30, RESPONSE), (40, FIRST))
     assert life.decoding
     assert life.ttft_s is None
 
 
-def test_lost_records_in_the_middle_of_decoding_change_no_state():
+def test_lost_records_in_the_middle_of_decoding_change_no_state() -> None:
     life = live(*UP_TO_DECODING, (3020, HOLE))
     assert life.decoding
     assert life.ttft_s == 3.0
 
 
 @pytest.mark.parametrize("retold", [[], [(1, SENT)], [(1, SENT), (1, RESPONSE)], [(5, HOLE)]])
-def test_a_request_older_than_the_observer_may_be_anywhere(retold):
+def test_a_request_older_than_the_observer_may_be_anywhere(retold: list[tuple[int, Event]]) -> None:
     life = live(*retold, resumed=True)
     assert life.state is State.RESUMED
     assert not life.in_prefill
@@ -148,14 +149,14 @@ def test_a_request_older_than_the_observer_may_be_anywhere(retold):
     life.feed(END, 30 * MS)
 
 
-def test_a_request_still_being_received_when_the_observer_came_is_seen_in_full():
+def test_a_request_still_being_received_when_the_observer_came_is_seen_in_full() -> None:
     assert live(*UP_TO_DECODING, resumed=True).ttft_s == 3.0
 
 
 # The table
 
 
-def test_a_miss_names_event_and_state_and_changes_nothing():
+def test_a_miss_names_event_and_state_and_changes_nothing() -> None:
     life = Lifecycle()
     with pytest.raises(LifecycleError, match="event FIRST_TOKEN in state RECEIVING") as error:
         life.feed(FIRST, 0)
@@ -165,7 +166,7 @@ def test_a_miss_names_event_and_state_and_changes_nothing():
 
 
 @pytest.mark.parametrize(("state", "event"), sorted(set(itertools.product(State, Event)) - set(TRANSITIONS)))
-def test_every_pair_outside_the_table_is_an_error(state, event):
+def test_every_pair_outside_the_table_is_an_error(state: State, event: Event) -> None:
     life = Lifecycle()
     life.state = state
     with pytest.raises(LifecycleError):
@@ -173,12 +174,12 @@ def test_every_pair_outside_the_table_is_an_error(state, event):
     assert life.state is state
 
 
-def test_every_life_can_end_and_nothing_follows_the_end():
+def test_every_life_can_end_and_nothing_follows_the_end() -> None:
     assert {state for state, event in TRANSITIONS if event is END} == set(State) - {State.DONE}
     assert not [event for state, event in TRANSITIONS if state is State.DONE]
 
 
-def test_a_thousand_aborts_leave_nothing_in_flight():
+def test_a_thousand_aborts_leave_nothing_in_flight() -> None:
     """Clients leave before the head, at the first byte, in the middle, at the end; upstream fails."""
     full = [*UP_TO_DECODING, (3031, TOKEN)]
     lives = [live(*full[: i % (len(full) + 1)]) for i in range(1000)]
@@ -192,7 +193,14 @@ def test_a_thousand_aborts_leave_nothing_in_flight():
 # How it ended
 
 
-def ended(finish=Finish.COMPLETE, status=200, generating=True, tokens=3, error=None, terminal=True):
+def ended(
+    finish: Finish = Finish.COMPLETE,
+    status: int = 200,
+    generating: bool = True,
+    tokens: int = 3,
+    error: str | None = None,
+    terminal: bool = True,
+) -> str:
     return outcome(finish, status, generating, tokens, error, terminal)
 
 
@@ -242,11 +250,11 @@ def ended(finish=Finish.COMPLETE, status=200, generating=True, tokens=3, error=N
         ({"finish": Finish.CUT}, "ok"),
     ],
 )
-def test_the_outcome(what, verdict):
+def test_the_outcome(what: dict[str, Any], verdict: str) -> None:
     assert ended(**what) == verdict
 
 
-def test_every_ending_has_a_verdict():
+def test_every_ending_has_a_verdict() -> None:
     for finish, status, generating, tokens, error, terminal in itertools.product(
         Finish, (0, 200, 204, 304, 400, 499, 500, 501, 599), (True, False), (0, 5), (None, "x"), (True, False)
     ):

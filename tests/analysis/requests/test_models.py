@@ -9,7 +9,7 @@ import pytest
 from prefillwatch.analysis.requests.models import MAX_NAME_CHARACTERS, OTHER, ModelNames
 
 
-def test_only_what_upstream_serves_has_a_label():
+def test_only_what_upstream_serves_has_a_label() -> None:
     names = ModelNames()
     names.serve(["base", "base-lora"])
     assert names.admit("base") == "base"
@@ -20,7 +20,7 @@ def test_only_what_upstream_serves_has_a_label():
 
 
 @pytest.mark.parametrize("name", [None, ""])
-def test_a_request_without_a_model_is_for_the_first_one_served(name):
+def test_a_request_without_a_model_is_for_the_first_one_served(name: str | None) -> None:
     names = ModelNames()
     assert names.admit(name) == OTHER, "nothing is known yet"
     names.serve(["base", "lora"])
@@ -29,7 +29,7 @@ def test_a_request_without_a_model_is_for_the_first_one_served(name):
     assert names.admit(name) == OTHER
 
 
-def test_an_adapter_comes_and_goes():
+def test_an_adapter_comes_and_goes() -> None:
     names = ModelNames()
     names.serve(["base"])
     assert names.admit("lora") == OTHER
@@ -42,12 +42,12 @@ def test_an_adapter_comes_and_goes():
     assert names.admit("lora") == "lora"
 
 
-def test_what_goes_up_for_a_label_comes_down_for_it():
+def test_what_goes_up_for_a_label_comes_down_for_it() -> None:
     """The list changes while requests run: each is released under the label it came in with."""
     names = ModelNames()
-    inflight = {}
+    inflight: dict[str, int] = {}
 
-    def begin(name):
+    def begin(name: str) -> str:
         label = names.admit(name)
         inflight[label] = inflight.get(label, 0) + 1
         return label
@@ -66,13 +66,13 @@ def test_what_goes_up_for_a_label_comes_down_for_it():
             names.release(label)
 
 
-def test_releasing_a_name_that_never_was_is_an_error_that_does_not_repeat_it():
+def test_releasing_a_name_that_never_was_is_an_error_that_does_not_repeat_it() -> None:
     with pytest.raises(ValueError, match="more often") as error:
         ModelNames().release("secret-name")
     assert "secret" not in str(error.value)
 
 
-def test_beyond_the_cap_everything_is_other():
+def test_beyond_the_cap_everything_is_other() -> None:
     names = ModelNames(cap=3)
     names.serve([f"adapter-{i}" for i in range(10)])
     labels = [names.admit(f"adapter-{i}") for i in range(10)]
@@ -80,7 +80,7 @@ def test_beyond_the_cap_everything_is_other():
     assert names.take_retired() == []
 
 
-def test_a_place_is_given_up_only_by_a_name_unserved_and_unused():
+def test_a_place_is_given_up_only_by_a_name_unserved_and_unused() -> None:
     names = ModelNames(cap=2)
     names.serve(["old", "older"])
     running = names.admit("old")
@@ -102,7 +102,7 @@ def test_a_place_is_given_up_only_by_a_name_unserved_and_unused():
     assert names.take_retired() == [(1, "old")]
 
 
-def test_without_a_list_a_name_is_known_once_upstream_answered_for_it():
+def test_without_a_list_a_name_is_known_once_upstream_answered_for_it() -> None:
     names = ModelNames()
     first = names.admit("mistral")
     assert first == OTHER
@@ -111,7 +111,7 @@ def test_without_a_list_a_name_is_known_once_upstream_answered_for_it():
     names.release(first)
 
 
-def test_the_list_overrules_what_was_seen_to_work():
+def test_the_list_overrules_what_was_seen_to_work() -> None:
     names = ModelNames()
     names.answered("anything-goes")
     names.serve(["base"])
@@ -119,7 +119,7 @@ def test_the_list_overrules_what_was_seen_to_work():
     assert names.admit("anything-goes") == OTHER
 
 
-def test_without_a_list_an_upstream_that_answers_to_any_name_fills_the_cap_and_no_more():
+def test_without_a_list_an_upstream_that_answers_to_any_name_fills_the_cap_and_no_more() -> None:
     names = ModelNames(cap=32)
     for i in range(1000):
         names.answered(f"made-up-{i}")
@@ -128,12 +128,12 @@ def test_without_a_list_an_upstream_that_answers_to_any_name_fills_the_cap_and_n
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_hundred_thousand_made_up_names_leave_nothing_behind(listed):
+def test_a_hundred_thousand_made_up_names_leave_nothing_behind(listed: bool) -> None:
     names = ModelNames()
     if listed:
         names.serve(["base"])
 
-    def storm(start, count):
+    def storm(start: int, count: int) -> None:
         for i in range(start, start + count):
             names.release(names.admit(f"made-up-{i}"))
             names.answered(f"made-up-{i}")
@@ -150,7 +150,7 @@ def test_a_hundred_thousand_made_up_names_leave_nothing_behind(listed):
 
 
 @pytest.mark.parametrize("name", ["a" * (MAX_NAME_CHARACTERS + 1), "two\nlines", "\ud800", OTHER, ""])
-def test_names_that_cannot_be_labels_are_other(name):
+def test_names_that_cannot_be_labels_are_other(name: str) -> None:
     names = ModelNames()
     names.answered(name)
     assert names.admit(name) == OTHER
@@ -159,6 +159,6 @@ def test_names_that_cannot_be_labels_are_other(name):
     assert names.labels == (OTHER,)
 
 
-def test_a_cap_of_nothing_is_refused():
+def test_a_cap_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1, not 0"):
         ModelNames(cap=0)

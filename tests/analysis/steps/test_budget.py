@@ -22,7 +22,8 @@ class Scheduler:
         start_ns = self.now_ns + CLEAR * MS
         prompts = [Prompt(f"{start_ns}-{index}", self.now_ns, size, size) for index, size in enumerate(sizes)]
         rest = {prompt: prompt.uncached for prompt in prompts}
-        steps, finished = [], []
+        steps: list[OpenStep] = []
+        finished: list[tuple[Prompt, OpenStep]] = []
         while rest:
             end_ns = start_ns + CLEAR * MS + (0 if steps else pause_ms * MS)
             done = []

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from prefillwatch.analysis.tokens.baselines import Baselines, lower_median
 
 
-def note(baselines, slots, gaps, model=0):
-    slots = np.asarray(slots, dtype=np.int64)
-    gaps = np.asarray(gaps, dtype=np.float64)
-    baselines.note_slots(slots, gaps)
-    baselines.note_models(np.full(len(slots), model), gaps)
+def note(baselines: Baselines, slots: npt.ArrayLike, gaps: npt.ArrayLike, model: int = 0) -> None:
+    each, seconds = np.asarray(slots, dtype=np.int64), np.asarray(gaps, dtype=np.float64)
+    baselines.note_slots(each, seconds)
+    baselines.note_models(np.full(len(each), model), seconds)
 
 
-def fresh(slots=1):
+def fresh(slots: int = 1) -> Baselines:
     baselines = Baselines()
     for slot in range(slots):
         baselines.open(slot)
     return baselines
 
 
-def test_nothing_is_known_until_a_few_gaps_are():
+def test_nothing_is_known_until_a_few_gaps_are() -> None:
     baselines = fresh()
     assert baselines.of_slot(0) is None
     note(baselines, [0, 0], [0.02, 0.02])
@@ -35,7 +35,7 @@ def test_nothing_is_known_until_a_few_gaps_are():
     assert baselines.of_slot(0) == pytest.approx(0.02)
 
 
-def test_a_slow_start_does_not_stick():
+def test_a_slow_start_does_not_stick() -> None:
     """The first gap after boot compiles for ten seconds."""
     baselines = fresh()
     note(baselines, [0] * 5, [10.0, 0.021, 0.022, 0.020, 0.021])
@@ -43,14 +43,14 @@ def test_a_slow_start_does_not_stick():
     assert baselines.of_model(0) == pytest.approx(0.021)
 
 
-def test_nearly_half_of_the_gaps_may_be_slow():
+def test_nearly_half_of_the_gaps_may_be_slow() -> None:
     baselines = fresh()
     for _ in range(16):
         note(baselines, [0, 0], [0.021, 5.0])
     assert baselines.of_slot(0) == pytest.approx(0.021)
 
 
-def test_the_last_32_gaps_decide():
+def test_the_last_32_gaps_decide() -> None:
     baselines = fresh()
     note(baselines, [0] * 100, [0.02] * 100)
     note(baselines, [0] * 15, [0.036] * 15)
@@ -59,10 +59,10 @@ def test_the_last_32_gaps_decide():
     assert baselines.of_slot(0) == pytest.approx(0.036), "a slower clock is the new normal"
 
 
-def test_it_is_the_exact_lower_median_of_what_it_holds():
+def test_it_is_the_exact_lower_median_of_what_it_holds() -> None:
     rng = np.random.default_rng(3)
     baselines = fresh(3)
-    told = {slot: [] for slot in range(3)}
+    told: dict[int, list[float]] = {slot: [] for slot in range(3)}
     for _ in range(40):
         slots = rng.integers(0, 3, rng.integers(1, 50))
         gaps = rng.lognormal(-4, 1, len(slots))
@@ -75,7 +75,7 @@ def test_it_is_the_exact_lower_median_of_what_it_holds():
                 assert baselines.of_slot(slot) == pytest.approx(window[(len(window) - 1) // 2], rel=1e-6)
 
 
-def test_one_crowded_batch_does_not_turn_the_model():
+def test_one_crowded_batch_does_not_turn_the_model() -> None:
     """A thousand streams that come once, slow, weigh no more than sixteen gaps."""
     baselines = fresh(1000)
     for _ in range(40):
@@ -84,7 +84,7 @@ def test_one_crowded_batch_does_not_turn_the_model():
     assert baselines.of_model(0) == pytest.approx(0.021)
 
 
-def test_models_are_kept_apart():
+def test_models_are_kept_apart() -> None:
     baselines = fresh()
     models = np.array([0, 1, 0, 1] * 3)
     baselines.note_models(models, np.where(models == 0, 0.01, 0.05))
@@ -94,5 +94,5 @@ def test_models_are_kept_apart():
 
 
 @pytest.mark.parametrize(("values", "median"), [([3], 3), ([1, 2], 1), ([3, 1, 2], 2), ([4, 3, 2, 1], 2)])
-def test_lower_median(values, median):
+def test_lower_median(values: list[int], median: int) -> None:
     assert lower_median(np.array(values, dtype=np.float32)) == median

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prefillwatch.analysis.tokens.gaps import GapBook
+from prefillwatch.analysis.tokens.gaps import GapBatch, GapBook
 from prefillwatch.units import MS
 
 
-def read(book, *reads):
+def read(book: GapBook, *reads: tuple[int, int, int]) -> tuple[GapBatch, list[tuple[int, ...]]]:
     """Note reads of (slot, millisecond, events) as one batch; the gaps as (slot, start, end, events)."""
     slots, times, events = zip(*reads, strict=True)
     batch = book.tokens(list(slots), [t * MS for t in times], list(events))
@@ -19,12 +21,12 @@ def read(book, *reads):
     return batch, [tuple(map(int, gap)) for gap in gaps]
 
 
-def silent(book, now):
+def silent(book: GapBook, now: int) -> dict[int, float]:
     slots, seconds = book.open_gaps(now * MS)
     return dict(zip(slots.tolist(), seconds.tolist(), strict=True))
 
 
-def test_the_first_token_makes_no_gap_and_each_later_one_does():
+def test_the_first_token_makes_no_gap_and_each_later_one_does() -> None:
     book = GapBook()
     a = book.open(model=3)
 
@@ -39,7 +41,7 @@ def test_the_first_token_makes_no_gap_and_each_later_one_does():
     assert batch.model.tolist() == [3]
 
 
-def test_several_events_in_one_read_are_one_gap_and_no_gaps_of_zero():
+def test_several_events_in_one_read_are_one_gap_and_no_gaps_of_zero() -> None:
     book = GapBook()
     a = book.open(model=2)
     batch, gaps = read(book, (a, 0, 4))
@@ -52,7 +54,7 @@ def test_several_events_in_one_read_are_one_gap_and_no_gaps_of_zero():
     assert book.totals(a).events == 20
 
 
-def test_parts_of_one_read_are_put_together_within_a_batch_and_across_batches():
+def test_parts_of_one_read_are_put_together_within_a_batch_and_across_batches() -> None:
     book = GapBook()
     a = book.open(model=0)
     read(book, (a, 0, 1))
@@ -69,7 +71,7 @@ def test_parts_of_one_read_are_put_together_within_a_batch_and_across_batches():
     assert book.totals(a).events == 6
 
 
-def test_a_batch_may_hold_reads_of_many_slots_in_any_order():
+def test_a_batch_may_hold_reads_of_many_slots_in_any_order() -> None:
     book = GapBook()
     a, b = book.open(0), book.open(1)
     batch, gaps = read(book, (b, 30, 1), (a, 20, 1), (b, 10, 1), (a, 40, 1), (a, 30, 1))
@@ -77,7 +79,7 @@ def test_a_batch_may_hold_reads_of_many_slots_in_any_order():
     assert sorted(batch.firsts) == sorted([(a, 20 * MS), (b, 10 * MS)])
 
 
-def test_no_gap_is_measured_across_a_hole():
+def test_no_gap_is_measured_across_a_hole() -> None:
     book = GapBook()
     a, b = book.open(0), book.open(0)
     read(book, (a, 0, 1), (b, 0, 1))
@@ -95,7 +97,7 @@ def test_no_gap_is_measured_across_a_hole():
     assert book.worst_gap_s(a) == 0.02
 
 
-def test_a_first_token_seen_after_a_hole_is_told_and_marked():
+def test_a_first_token_seen_after_a_hole_is_told_and_marked() -> None:
     book = GapBook()
     a = book.open(0)
     book.hole(a)
@@ -104,7 +106,7 @@ def test_a_first_token_seen_after_a_hole_is_told_and_marked():
     assert book.holed(a)
 
 
-def test_open_gaps_grow_while_a_freeze_lasts():
+def test_open_gaps_grow_while_a_freeze_lasts() -> None:
     book = GapBook()
     waiting, frozen, flowing = (book.open(0) for _ in range(3))
     read(book, (frozen, 0, 1), (flowing, 0, 1))
@@ -120,14 +122,14 @@ def test_open_gaps_grow_while_a_freeze_lasts():
     assert waiting not in silent(book, 77_000)
 
 
-def test_open_gaps_are_never_negative():
+def test_open_gaps_are_never_negative() -> None:
     book = GapBook()
     a = book.open(0)
     read(book, (a, 100, 1))
     assert silent(book, 90) == {a: 0.0}
 
 
-def test_a_finished_choice_has_no_open_gap_while_its_sibling_goes_on():
+def test_a_finished_choice_has_no_open_gap_while_its_sibling_goes_on() -> None:
     book = GapBook()
     first, second = book.open(0), book.open(0)
     read(book, (first, 0, 1), (second, 0, 1))
@@ -136,7 +138,7 @@ def test_a_finished_choice_has_no_open_gap_while_its_sibling_goes_on():
     assert book.last_ns(first) == 0
 
 
-def test_a_slot_used_again_starts_clean():
+def test_a_slot_used_again_starts_clean() -> None:
     book = GapBook()
     a = book.open(1)
     read(book, (a, 0, 1), (a, 900, 2))
@@ -158,7 +160,7 @@ def test_a_slot_used_again_starts_clean():
     assert silent(book, 2001) == {a: 0.001}
 
 
-def test_closing_what_is_not_open_is_an_error():
+def test_closing_what_is_not_open_is_an_error() -> None:
     book = GapBook()
     a = book.open(0)
     book.close(a)
@@ -166,7 +168,7 @@ def test_closing_what_is_not_open_is_an_error():
         book.close(a)
 
 
-def test_the_book_grows_to_thousands_of_slots_and_gives_them_back():
+def test_the_book_grows_to_thousands_of_slots_and_gives_them_back() -> None:
     book = GapBook()
     slots = [book.open(0) for _ in range(2000)]
     assert len(set(slots)) == len(book) == 2000
@@ -184,14 +186,14 @@ def test_the_book_grows_to_thousands_of_slots_and_gives_them_back():
     assert book._open.size == arrays, "slots are used again"
 
 
-def test_an_empty_batch_is_no_trouble():
+def test_an_empty_batch_is_no_trouble() -> None:
     batch = GapBook().tokens([], [], [])
     assert len(batch.slot) == len(batch.seconds) == 0
     assert batch.firsts == []
     assert batch.coalesced == {}
 
 
-def test_coalesced_events_are_told_by_model():
+def test_coalesced_events_are_told_by_model() -> None:
     book = GapBook()
     a, b, c = book.open(0), book.open(5), book.open(5)
     batch, _ = read(book, (a, 0, 1), (b, 0, 3), (c, 0, 2))
@@ -201,7 +203,7 @@ def test_coalesced_events_are_told_by_model():
 # Time per output token
 
 
-def test_tpot_of_one_stream():
+def test_tpot_of_one_stream() -> None:
     book = GapBook()
     a = book.open(0)
     read(book, *((a, 21 * i, 1) for i in range(101)))
@@ -209,7 +211,7 @@ def test_tpot_of_one_stream():
     assert book.time_per_output_token([a], tokens=201) == 0.0105, "usage knows of two tokens to an event"
 
 
-def test_tpot_of_choices_side_by_side_is_not_divided_by_their_number():
+def test_tpot_of_choices_side_by_side_is_not_divided_by_their_number() -> None:
     book = GapBook()
     choices = [book.open(0) for _ in range(4)]
     for i in range(11):
@@ -219,7 +221,7 @@ def test_tpot_of_choices_side_by_side_is_not_divided_by_their_number():
 
 
 @pytest.mark.parametrize("reads", [[], [(0, 1)]])
-def test_no_tpot_without_a_second_token(reads):
+def test_no_tpot_without_a_second_token(reads: list[tuple[int, int]]) -> None:
     book = GapBook()
     a = book.open(0)
     for time, events in reads:
@@ -227,7 +229,7 @@ def test_no_tpot_without_a_second_token(reads):
     assert book.time_per_output_token([a]) is None
 
 
-def test_no_tpot_where_bytes_were_lost():
+def test_no_tpot_where_bytes_were_lost() -> None:
     book = GapBook()
     a = book.open(0)
     read(book, (a, 0, 1))
@@ -245,7 +247,9 @@ def test_no_tpot_where_bytes_were_lost():
     st.randoms(use_true_random=False),
 )
 @settings(deadline=None)
-def test_any_batching_and_order_gives_the_facts_of_a_loop(steps, cuts, random):
+def test_any_batching_and_order_gives_the_facts_of_a_loop(
+    steps: list[tuple[int, int, int]], cuts: list[int], random: Random
+) -> None:
     """Reads of five slots with pauses of 0-30 ms, against a plain loop over each slot's reads."""
     clock, reads = 0, []
     for slot, pause, events in steps:
@@ -284,7 +288,7 @@ def test_any_batching_and_order_gives_the_facts_of_a_loop(steps, cuts, random):
 # Baselines through the book
 
 
-def test_a_young_stream_has_the_baseline_of_its_model():
+def test_a_young_stream_has_the_baseline_of_its_model() -> None:
     book = GapBook()
     old, young, other = book.open(0), book.open(0), book.open(1)
     assert book.baseline(old) is None
@@ -298,12 +302,12 @@ def test_a_young_stream_has_the_baseline_of_its_model():
     assert book.model_baseline(0) == pytest.approx(0.021)
 
 
-def test_a_verdict_that_comes_late_is_not_charged_to_the_new_owner_of_the_slot():
+def test_a_verdict_that_comes_late_is_not_charged_to_the_new_owner_of_the_slot() -> None:
     book = GapBook()
     a = book.open(0)
     read(book, *((a, 20 * i, 1) for i in range(10)))
     book.close(a)
-    late = {"models": [0] * 9, "start_ns": [20 * i * MS for i in range(9)]}
+    late: dict[str, list[int]] = {"models": [0] * 9, "start_ns": [20 * i * MS for i in range(9)]}
 
     book.note_clear([a] * 9, [0.02] * 9, **late)  # nobody owns the slot
     assert book.model_baseline(0) == pytest.approx(0.02)
@@ -320,7 +324,7 @@ def test_a_verdict_that_comes_late_is_not_charged_to_the_new_owner_of_the_slot()
     assert book.baseline(a) == pytest.approx(0.05)
 
 
-def test_a_model_whose_number_goes_to_another_is_forgotten():
+def test_a_model_whose_number_goes_to_another_is_forgotten() -> None:
     book = GapBook()
     a = book.open(0)
     book.note_clear([a] * 3, [0.021] * 3)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,24 +20,24 @@ PROMISED = 0.01
 quantiles = st.one_of(st.sampled_from([0.5, 0.9, 0.99, 0.999, 1.0]), st.floats(0.001, 1.0))
 
 
-def exact(values, q):
+def exact(values: npt.ArrayLike, q: float) -> float:
     """The definition, by the letter: the smallest value whose rank is at least q * n."""
     ordered = np.sort(values)
     ranks = np.arange(1, len(ordered) + 1)
     return float(ordered[np.argmax(ranks >= q * len(ordered) * (1 - 1e-12))])
 
 
-def sample(kind, size, seed):
+def sample(kind: str, size: int, seed: int) -> npt.NDArray[np.float64]:
     rng = np.random.default_rng(seed)
-    values = {
+    values: dict[str, Callable[[], npt.NDArray[np.float64]]] = {
         "decode steps": lambda: rng.normal(0.021, 0.002, size),
         "lognormal": lambda: rng.lognormal(-4, 1.5, size),
         "uniform in log": lambda: np.exp(rng.uniform(math.log(10e-6), math.log(3600), size)),
         "pareto tail": lambda: 0.003 * (1 + rng.pareto(1.1, size)),
         "rare freezes": lambda: np.where(rng.random(size) < 0.004, rng.uniform(0.3, 77, size), 0.0033),
         "constant": lambda: np.full(size, 0.0105),
-    }[kind]()
-    return np.clip(values, 10e-6, 3600.0)
+    }
+    return np.clip(values[kind](), 10e-6, 3600.0)
 
 
 KINDS = ["decode steps", "lognormal", "uniform in log", "pareto tail", "rare freezes", "constant"]
@@ -44,7 +46,7 @@ KINDS = ["decode steps", "lognormal", "uniform in log", "pareto tail", "rare fre
 @pytest.mark.parametrize("kind", KINDS)
 @given(size=st.integers(1, 3000), seed=st.integers(0, 2**32 - 1), q=quantiles)
 @settings(max_examples=30, deadline=None)
-def test_any_quantile_is_within_one_percent(kind, size, seed, q):
+def test_any_quantile_is_within_one_percent(kind: str, size: int, seed: int, q: float) -> None:
     values = sample(kind, size, seed)
     windows = SlidingWindows()
     windows.add_many(values, 0)
@@ -55,7 +57,7 @@ def test_any_quantile_is_within_one_percent(kind, size, seed, q):
 
 @given(st.lists(st.floats(10e-6, 3600.0), min_size=1, max_size=60), quantiles)
 @settings(deadline=None)
-def test_one_by_one_or_all_at_once(values, q):
+def test_one_by_one_or_all_at_once(values: list[float], q: float) -> None:
     single, batch = SlidingWindows(), SlidingWindows()
     for value in values:
         single.add(value, 0)
@@ -70,7 +72,7 @@ def test_one_by_one_or_all_at_once(values, q):
     quantiles,
 )
 @settings(deadline=None)
-def test_every_window_slides_like_a_list_of_timed_values(steps, q):
+def test_every_window_slides_like_a_list_of_timed_values(steps: list[tuple[int, list[float]]], q: float) -> None:
     """Pauses of up to eight seconds between batches: whatever the timeline, each window holds just its seconds."""
     windows = SlidingWindows((3, 10, 60))
     history: deque[tuple[int, float]] = deque()
@@ -87,7 +89,7 @@ def test_every_window_slides_like_a_list_of_timed_values(steps, q):
             assert windows.quantile(q, window) == expected
 
 
-def test_a_freeze_leaves_the_short_window_first():
+def test_a_freeze_leaves_the_short_window_first() -> None:
     windows = SlidingWindows()
     windows.add(0.83, 0)
     windows.add_many(np.full(400, 0.021), 0)
@@ -109,7 +111,7 @@ def test_a_freeze_leaves_the_short_window_first():
     assert windows.maximum(300) is None
 
 
-def test_an_empty_window_has_no_figures():
+def test_an_empty_window_has_no_figures() -> None:
     windows = SlidingWindows()
     windows.add_many(np.array([]), 5 * NS)
     assert windows.count(10) == 0
@@ -118,7 +120,7 @@ def test_an_empty_window_has_no_figures():
     assert windows.quantiles((0.5, 0.99), 300) == [None, None]
 
 
-def test_after_minutes_of_silence_only_what_is_new_counts():
+def test_after_minutes_of_silence_only_what_is_new_counts() -> None:
     windows = SlidingWindows()
     for second in range(300):
         windows.add_many(np.full(50, 5.0), second * NS)
@@ -128,7 +130,7 @@ def test_after_minutes_of_silence_only_what_is_new_counts():
         assert windows.quantile(0.5, window) == 0.01
 
 
-def test_one_freeze_in_a_thousand_tokens_moves_the_maximum_and_not_the_p99():
+def test_one_freeze_in_a_thousand_tokens_moves_the_maximum_and_not_the_p99() -> None:
     windows = SlidingWindows()
     windows.add_many(np.array([0.021] * 999 + [2.0]), 0)
     assert windows.quantile(0.99, 10) == pytest.approx(0.021, rel=PROMISED)
@@ -136,14 +138,17 @@ def test_one_freeze_in_a_thousand_tokens_moves_the_maximum_and_not_the_p99():
     assert windows.maximum(10) == 2.0
 
 
-def test_no_quantile_exceeds_the_maximum():
+def test_no_quantile_exceeds_the_maximum() -> None:
     windows = SlidingWindows()
     value = float(LogBuckets(10e-6, 3600.0).estimates[500]) * 0.992  # below its bucket's estimate
     windows.add_many(np.array([value, value, value * 1.0001]), 0)
-    assert windows.quantile(0.5, 10) <= windows.maximum(10)
+    median, most = windows.quantile(0.5, 10), windows.maximum(10)
+    assert median is not None
+    assert most is not None
+    assert median <= most
 
 
-def test_values_beyond_the_range_stay_at_its_ends():
+def test_values_beyond_the_range_stay_at_its_ends() -> None:
     windows = SlidingWindows()
     windows.add_many(np.array([0.0, -1.0, 1e-9, 1.0]), 0)
     assert windows.quantile(0.5, 10) == pytest.approx(10e-6, rel=PROMISED)
@@ -155,7 +160,7 @@ def test_values_beyond_the_range_stay_at_its_ends():
     assert late.maximum(10) == 9000.0
 
 
-def test_a_time_that_steps_back_is_taken_for_the_newest():
+def test_a_time_that_steps_back_is_taken_for_the_newest() -> None:
     windows = SlidingWindows()
     windows.advance(20 * NS)
     windows.add(2.0, 5 * NS)
@@ -165,11 +170,11 @@ def test_a_time_that_steps_back_is_taken_for_the_newest():
     assert windows.count(10) == 0
 
 
-def test_five_busy_minutes_take_bounded_memory():
+def test_five_busy_minutes_take_bounded_memory() -> None:
     windows = SlidingWindows()
     rng = np.random.default_rng(1)
 
-    def held():
+    def held() -> tuple[int, int]:
         slots = windows._windows[300].slots
         arrays = sum(slot.buckets.nbytes + slot.counts.nbytes + 300 for slot in slots)
         return len(slots), arrays + sum(w.counts.nbytes for w in windows._windows.values())
@@ -185,7 +190,7 @@ def test_five_busy_minutes_take_bounded_memory():
     assert held()[1] < 1.1 * size
 
 
-def test_counts_come_back_to_zero_exactly():
+def test_counts_come_back_to_zero_exactly() -> None:
     windows = SlidingWindows((2,))
     rng = np.random.default_rng(2)
     for second in range(50):
@@ -195,7 +200,7 @@ def test_counts_come_back_to_zero_exactly():
     assert not windows._windows[2].counts.any()
 
 
-def test_instances_of_one_range_share_their_buckets():
+def test_instances_of_one_range_share_their_buckets() -> None:
     one, two = SlidingWindows(), SlidingWindows((10,))
     assert one._buckets is two._buckets
 
@@ -213,22 +218,22 @@ def test_instances_of_one_range_share_their_buckets():
         (0.0, 5, 1),
     ],
 )
-def test_rank(q, n, rank):
+def test_rank(q: float, n: int, rank: int) -> None:
     assert quantile_rank(q, n) == rank
 
 
 @pytest.mark.parametrize("windows_s", [(), (0,), (10, -1)])
-def test_windows_that_make_no_sense_are_refused(windows_s):
+def test_windows_that_make_no_sense_are_refused(windows_s: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="windows must be whole seconds of at least 1"):
         SlidingWindows(windows_s)
 
 
 @pytest.mark.parametrize(("lowest", "highest"), [(0.0, 1.0), (2.0, 1.0)])
-def test_a_range_that_makes_no_sense_is_refused(lowest, highest):
+def test_a_range_that_makes_no_sense_is_refused(lowest: float, highest: float) -> None:
     with pytest.raises(ValueError, match="0 < lowest < highest"):
         LogBuckets(lowest, highest)
 
 
-def test_a_range_too_wide_is_refused():
+def test_a_range_too_wide_is_refused() -> None:
     with pytest.raises(ValueError, match="more than 65536"):
         LogBuckets(1e-300, 1e300)

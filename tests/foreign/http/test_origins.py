@@ -65,7 +65,7 @@ def answers(port: int, data: bytes) -> list[tuple[int, bytes]]:
 
 
 def _split(received: bytes, methods: list[bytes]) -> list[tuple[int, bytes]]:
-    found = []
+    found: list[tuple[int, bytes]] = []
     for method in methods:
         connection = h11.Connection(h11.CLIENT)
         connection.send(h11.Request(method=method, target="/", headers=[("host", "a")]))

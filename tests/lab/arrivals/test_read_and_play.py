@@ -158,7 +158,7 @@ class TestPrompts:
                 Counted.read += 1
                 return "block"
 
-        arrival = Arrival(0.0, 700, 1, blocks=tuple(Counted() for _ in range(9)))  # type: ignore[misc]
+        arrival = Arrival(0.0, 700, 1, blocks=tuple(Counted() for _ in range(9)))
         text = prompt_text(arrival, random.Random(1))
         assert len(tokenize_chat([("user", tokenize(text))])) == 700
         assert Counted.read == 2

@@ -51,7 +51,9 @@ def test_attention_makes_long_prompts_dearer() -> None:
 
 def test_one_size_gives_a_cost_without_a_line() -> None:
     response = respond([sized(4000, 420)])
-    assert response.cost == Cost(pytest.approx(100e-6, rel=0.01))
+    assert response.cost is not None
+    assert response.cost == Cost(response.cost.token_seconds)
+    assert response.cost.token_seconds == pytest.approx(100e-6, rel=0.01)
     assert "3 sizes or more would allow a fit" in on_cost(response)
 
 

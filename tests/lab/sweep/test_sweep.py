@@ -136,7 +136,7 @@ def test_a_wish_to_stop_ends_the_server_at_hand_and_keeps_what_was_measured(path
 
     async def second_waits(target: Target, say: Say) -> Measured:
         pids.append(listener(int(target.url.rpartition(":")[2])))
-        return (probe(0.1),), None if len(pids) == 1 else await waits(target, say)
+        return ((probe(0.1),), None) if len(pids) == 1 else await waits(target, say)
 
     swept = Swept(
         path, settings("", "--second", "--third", command=FAKE), second_waits, stop_at="[2/3] --second: measuring"

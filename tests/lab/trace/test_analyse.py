@@ -102,6 +102,8 @@ def test_families_hold_every_kernel_once() -> None:
     assert sum(family.launches for family in families) == len(kernels) == article().kernels
     assert sum(family.seconds for family in families) == pytest.approx(sum(e["dur"] for e in kernels) / 1e6, rel=1e-6)
     for family in families:
+        assert family.in_prefill_steps is not None
+        assert family.in_decode_steps is not None
         assert family.in_prefill_steps.launches + family.in_decode_steps.launches == family.launches
         assert sum(family.kernels.values()) <= family.launches
     assert [family.seconds for family in families] == sorted((f.seconds for f in families), reverse=True)
@@ -110,8 +112,10 @@ def test_families_hold_every_kernel_once() -> None:
 def test_a_family_knows_in_which_steps_it_ran() -> None:
     by_name = {family.name: family for family in article().families}
     chunks = by_name["gated delta rule, prefill"]
+    assert chunks.in_decode_steps is not None
     assert (chunks.launches, chunks.in_decode_steps.launches) == (MIXED * LINEAR_LAYERS, 0)
     recurrent = by_name["gated delta rule, decode"]
+    assert recurrent.in_decode_steps is not None
     assert recurrent.in_decode_steps.launches == DECODE * LINEAR_LAYERS
     assert recurrent.kernels == {RECURRENT: len(ARTICLE) * LINEAR_LAYERS}
 

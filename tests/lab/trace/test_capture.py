@@ -30,7 +30,7 @@ def captured(server: ProfiledServer, settings: CaptureSettings = SETTINGS, *, st
         stop = asyncio.Event()
         if stopped:
             loop = asyncio.get_running_loop()
-            server.on_start = lambda: loop.call_soon_threadsafe(stop.set)
+            server.on_start = lambda: (loop.call_soon_threadsafe(stop.set), None)[1]
         return await capture(await reach(server.url), settings, lambda text: None, stop)
 
     return asyncio.run(run())
@@ -104,7 +104,7 @@ def test_interrupted_while_it_is_armed_it_is_disarmed(tmp_path: Path) -> None:
 
     async def run(url: str) -> None:
         loop, armed = asyncio.get_running_loop(), asyncio.Event()
-        server.on_start = lambda: (loop.call_soon_threadsafe(armed.set), never.wait(10))[0]
+        server.on_start = lambda: (loop.call_soon_threadsafe(armed.set), never.wait(10), None)[2]
         capturing = asyncio.ensure_future(capture(await reach(url), SETTINGS, lambda text: None, asyncio.Event()))
         await armed.wait()
         capturing.cancel()

@@ -24,7 +24,7 @@ from tests.e2e.traffic import paste_document, readers  # noqa: E402
 
 from prefillwatch.lab.load import CHAT  # noqa: E402
 
-SIZE = {"width": 1360, "height": 940}
+SIZE: ViewportSize = {"width": 1360, "height": 940}
 TOKENS = 7800
 #: How long everything stands still when the first picture is taken.
 INTO_THE_FREEZE_S = 0.35

@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from tests.kit.eventually import eventually
 
 from prefillwatch.lab.child import Child
 from prefillwatch.own_process import python_module
@@ -79,10 +79,7 @@ def test_a_child_of_an_experiment_ends_with_it() -> None:
     experiment.send_signal(signal.SIGKILL)
     experiment.wait()
     experiment.stdout.close()
-    deadline = time.monotonic() + 20
-    while _lives(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: not _lives(pid))
 
 
 def _lives(pid: int) -> bool:

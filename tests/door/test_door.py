@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.certificate import self_signed
+from tests.kit.eventually import soon
 
 from prefillwatch.door import conversation, door, observer_link
 from prefillwatch.door.conversation import NotThereError, Pages
@@ -266,15 +267,18 @@ def test_the_longest_silent_goes_first_and_who_is_answered_stays() -> None:
         busy_reader, busy = await house.connect()
         house.behind.script = nothing
         busy.write(BEHIND)
-        while not house.behind.opened:
-            await asyncio.sleep(0.01)
+        await soon(lambda: house.behind.opened)
         kept_reader, kept = await house.connect()  # older than all the silent, and asks now and then
         silent = [await house.connect() for _ in range(6)]
         kept.write(HEALTH.replace(b"Connection: close\r\n", b""))
         await kept_reader.readuntil(b'"ok"}')
         newest = [await house.connect() for _ in range(3)]
-        await asyncio.sleep(0.1)
-        assert [reader.at_eof() or bool(reader.exception()) for reader, _ in silent] == [True] * 3 + [False] * 3
+
+        def gone() -> list[bool]:
+            return [reader.at_eof() or bool(reader.exception()) for reader, _ in silent]
+
+        await soon(lambda: sum(gone()) >= 3)
+        assert gone() == [True] * 3 + [False] * 3
         assert not kept_reader.at_eof()
         assert not busy_reader.at_eof()
         for _, writer in [*silent, *newest, (kept_reader, kept), (busy_reader, busy)]:
@@ -289,8 +293,7 @@ def test_when_all_are_being_answered_one_more_is_turned_away() -> None:
         busy = [await house.connect() for _ in range(8)]
         for _, writer in busy:
             writer.write(BEHIND)
-        while house.behind.opened < 8:
-            await asyncio.sleep(0.01)
+        await soon(lambda: house.behind.opened == 8)
         reader, _ = await house.connect()
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await reader.readexactly(1)
@@ -403,8 +406,7 @@ def test_one_that_dies_before_it_answers_is_asked_again_and_does_nothing_twice()
     async def scene(house: House) -> None:
         house.behind.script = end_at_once
         asking = asyncio.create_task(house.say(BEHIND))
-        while house.behind.opened < 2:
-            await asyncio.sleep(0.01)
+        await soon(lambda: house.behind.opened >= 2)
         house.behind.script = answer(b"at last")
         assert (await asking).endswith(b"at last")
         house.behind.script, house.behind.opened = end_at_once, 0
@@ -444,10 +446,8 @@ def test_who_stops_reading_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
         house.behind.script = script
         with socket.create_connection(("127.0.0.1", house.port)) as stuck:
             stuck.sendall(BEHIND)
-            while not house.behind.opened:
-                await asyncio.sleep(0.01)
-            while house.door._visits:
-                await asyncio.sleep(0.02)
+            await soon(lambda: house.behind.opened)
+            await soon(lambda: not house.door._visits)
 
     at_home(scene)
 

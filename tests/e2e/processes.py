@@ -10,15 +10,14 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
+from tests.kit.eventually import PATIENCE_S, eventually
 
-PATIENCE_S = 30.0
 CHAT = "/v1/chat/completions"
 
 
@@ -175,13 +174,6 @@ class Stream:
                 self.done = "data: [DONE]" in self.text
         except httpx.HTTPError as error:
             self.error = error
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.03)
 
 
 def is_alive(pid: int) -> bool:

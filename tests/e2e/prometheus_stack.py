@@ -15,7 +15,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import httpx
 import yaml
 from alerts.generate import write_rules
 from alerts.rulebook.source import Source, format_duration, load, parse_duration
+from tests.kit.eventually import eventually
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE_S = 30.0
@@ -159,7 +160,7 @@ class Stack:
             f"--web.user-assets={ROOT / 'alerts'}",
             f"--rules.alert.resend-delay={format_duration(RESEND_S * scale)}",
         )
-        wait_until(lambda: _ready(f"{self.manager}/-/ready") and _ready(f"{self.prometheus}/-/ready"), self.log)
+        eventually(lambda: _ready(f"{self.manager}/-/ready") and _ready(f"{self.prometheus}/-/ready"), self.log)
 
     def _launch(self, program: str, *arguments: str) -> None:
         with (self.folder / f"{program}.log").open("wb") as log:
@@ -244,13 +245,6 @@ def scaled(config: Any, scale: float) -> Any:
     if isinstance(config, list):
         return [scaled(entry, scale) for entry in config]
     return config
-
-
-def wait_until(condition: Callable[[], Any], explain: Callable[[], str], patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"it did not happen within {patience_s:g} s\n{explain()[-6000:]}"
-        time.sleep(0.1)
 
 
 def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:

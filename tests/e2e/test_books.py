@@ -15,7 +15,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.e2e.processes import CHAT, PATIENCE_S, Sidecar, eventually
+from tests.e2e.processes import CHAT, Sidecar
+from tests.kit.eventually import PATIENCE_S, eventually
 
 MIB = 2**20
 #: Of each piece of an answer without an end, and of each of its tokens.

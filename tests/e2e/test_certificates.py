@@ -12,8 +12,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.e2e.processes import Command, Sidecar, Sim, Stream, eventually
+from tests.e2e.processes import Command, Sidecar, Sim, Stream
 from tests.fakes.certificate import HOUR, self_signed
+from tests.kit.eventually import eventually
 
 from prefillwatch.supervision.validity import expires_at
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.e2e.processes import Command, eventually
+from tests.e2e.processes import Command
+from tests.kit.eventually import eventually
 
 
 def test_the_demo_says_where_to_look_and_ends_by_itself(start: Callable[..., Any]) -> None:

@@ -16,8 +16,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.e2e.crowd import Crowd
-from tests.e2e.processes import Command, Sidecar, Sim, Stream, eventually
+from tests.e2e.processes import Command, Sidecar, Sim, Stream
 from tests.e2e.traffic import paste_document, readers
+from tests.kit.eventually import eventually
 from tests.recorder.scenes import freeze
 from tests.recorder.stage import Live
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.processes import PATIENCE_S, Command, Sidecar, Sim, eventually
+from tests.e2e.processes import Command, Sidecar, Sim
+from tests.kit.eventually import PATIENCE_S, eventually
 
 QUICK = ("--warmup", "500ms", "--recovery", "500ms", "--prompt-tokens", "2000")
 

@@ -12,8 +12,9 @@ import httpx
 import pytest
 import yaml
 from tests.e2e.processes import Sidecar, Sim
-from tests.e2e.prometheus_stack import NEWEST, OLDEST, PATIENCE_S, ROOT, Programs, Stack, fetch, stack, wait_until
+from tests.e2e.prometheus_stack import NEWEST, OLDEST, PATIENCE_S, ROOT, Programs, Stack, fetch, stack
 from tests.e2e.traffic import paste_document, readers
+from tests.kit.eventually import eventually
 
 #: Scrapes every second instead of every 15.
 SCALE = 1 / 15
@@ -73,11 +74,11 @@ def test_a_freeze_is_paged_while_it_lasts_and_explained_and_resolved(
 def _wait_for_rates(watch: Stack) -> None:
     """Until the readers' gaps have a rate, as they have in a sidecar that did not start a moment ago."""
     gaps = 'count(instance_model:prefillwatch_inter_token_latency_seconds:sum_rate5m{model="sim-4b"} > 1)'
-    wait_until(lambda: watch.value(gaps), watch.log)
+    eventually(lambda: watch.value(gaps), watch.log)
 
 
 def _wait_for_page(watch: Stack, name: str, status: str) -> None:
-    wait_until(
+    eventually(
         lambda: watch.webhook.alerts(name, status),
         lambda: f"{watch.log()[-3000:]}\n{name} was not {status}: {sorted(watch.alert_states(120))}",
         patience_s=90,

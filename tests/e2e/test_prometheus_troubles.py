@@ -19,9 +19,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from tests.e2e.processes import CHAT, Sidecar, Sim
-from tests.e2e.prometheus_stack import NEWEST, PATIENCE_S, Stack, fetch, free_port, stack, wait_until
+from tests.e2e.prometheus_stack import NEWEST, PATIENCE_S, Stack, fetch, free_port, stack
 from tests.e2e.scripted_places import in_bursts, late_and_bunched, mute, repeatedly, scripted, starved, thrown_out
 from tests.e2e.traffic import readers
+from tests.kit.eventually import eventually
 
 from prefillwatch.lab.load import Kind
 
@@ -59,7 +60,7 @@ class Troubles:
         def explain() -> str:
             return f"no {filters} {said!r}: {received(self.watch, *filters)} {sorted(self.watch.alert_states(120))}"
 
-        wait_until(has_come, explain, patience_s=DUE_S)
+        eventually(has_come, explain, patience_s=DUE_S)
         return found[0]
 
 
@@ -88,12 +89,12 @@ def troubles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubles]:
         watch = stopped.enter_context(stack(fetch(NEWEST), tmp_path_factory.mktemp("troubles"), targets, SCALE))
         # A signal that was never there cannot be lost.
         had_signal = f'prefillwatch_kv_signal_present{{instance="{instances["mute"]}"}} == 1'
-        wait_until(lambda: watch.query(had_signal), watch.log)
+        eventually(lambda: watch.query(had_signal), watch.log)
         for name, script in scripts.items():
             stopped.enter_context(script(made[name]))
         # One that was never up is a new one, which is given its time.
         was_up = f'prefillwatch_up{{instance="{instances["dead"]}"}} == 1'
-        wait_until(lambda: watch.query(was_up), watch.log)
+        eventually(lambda: watch.query(was_up), watch.log)
         places["dead"][0].kill()
         stopped.enter_context(readers(places["crowded"][1].url, 3, DOCUMENT, QUESTION))
         stopped.enter_context(readers(places["paused"][1].url, 3, QUICK_CHAT))
@@ -201,7 +202,7 @@ def test_first_tokens_that_come_later_than_promised(troubles: Troubles) -> None:
 @pytest.mark.parametrize(("name", "place"), [("UpstreamDown", "dead"), ("ExporterDown", "gone")])
 def test_what_does_not_answer_is_paged(troubles: Troubles, name: str, place: str) -> None:
     troubles.alert(name, place)
-    wait_until(lambda: troubles.watch.webhook.alerts(name, "firing"), troubles.watch.log)
+    eventually(lambda: troubles.watch.webhook.alerts(name, "firing"), troubles.watch.log)
     (first, *_) = troubles.watch.webhook.alerts(name, "firing")
     assert first["path"] == "/pager"
 

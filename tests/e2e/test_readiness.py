@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
-from tests.e2e.processes import Sidecar, Sim, Stream, eventually
+from tests.e2e.processes import Sidecar, Sim, Stream
+from tests.kit.eventually import eventually
 
 TOKEN = (
     b'data: {"id":"c","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"t"}}]}\n\n'

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
-from tests.e2e.processes import Command, Sidecar, Sim, eventually
+from tests.e2e.processes import Command, Sidecar, Sim
 from tests.e2e.traffic import paste_document, readers
+from tests.kit.eventually import eventually
 
 SECRET = "sk-geheim"
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.e2e.processes import Sidecar, Sim, Stream, eventually, is_alive
+from tests.e2e.processes import Sidecar, Sim, Stream, is_alive
+from tests.kit.eventually import eventually
 
 Serve = Callable[..., Sidecar]
 

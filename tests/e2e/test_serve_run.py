@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from tests.e2e.processes import Command, Sidecar, Stream, eventually, is_alive
+from tests.e2e.processes import Command, Sidecar, Stream, is_alive
+from tests.kit.eventually import eventually
 
 SIM = (sys.executable, "-m", "prefillwatch", "sim")
 Run = Callable[..., Sidecar]

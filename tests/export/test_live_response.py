@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.export.test_admin import View
+from tests.kit.eventually import soon
 
 from prefillwatch.export.admin import create_app, serve_admin
 from prefillwatch.export.admin_auth import ANYBODY, Credentials
@@ -65,14 +66,6 @@ def serving(client: Callable[[Server], Awaitable[None]], credentials: Credential
     asyncio.run(go())
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    async def poll() -> None:
-        while not condition():
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(poll(), LIMIT_S)
-
-
 def test_events_come_as_they_are_sent() -> None:
     async def client(server: Server) -> None:
         viewer = await Connection.open(server.port)
@@ -96,7 +89,7 @@ def test_a_viewer_that_hangs_up_is_not_sent_for_any_more() -> None:
         await viewer.until(b"hello\n\n")
         assert server.view.watched == ["begin"]
         await viewer.close()
-        await eventually(lambda: server.view.watched == ["begin", "end"])
+        await soon(lambda: server.view.watched == ["begin", "end"])
         assert len(server.view.viewers) == 0
 
     serving(client)
@@ -114,7 +107,7 @@ def test_too_many_viewers_are_told_so_and_a_place_that_is_free_is_given_again() 
         assert b"16 watch already" in answer
         await refused.close()
         await viewers[0].close()
-        await eventually(lambda: len(server.view.viewers) == MOST_VIEWERS - 1)
+        await soon(lambda: len(server.view.viewers) == MOST_VIEWERS - 1)
         again = await Connection.open(server.port)
         await again.until(b"hello\n\n")
         for viewer in (again, *viewers[1:]):

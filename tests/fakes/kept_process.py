@@ -63,6 +63,7 @@ while True:
         if not data:
             note("control ended")
             os._exit(0)
-        *lines, buffered = (buffered + data).split(b"\n")
-        for line in lines:
+        buffered += data
+        while b"\n" in buffered:
+            line, _, buffered = buffered.partition(b"\n")
             note("control", state=json.loads(line))

@@ -19,6 +19,7 @@ from tests.bench.procstat import go_first
 from tests.hostile import meter
 from tests.hostile.stranger import CLOSED, Link, Reply, Stranger
 from tests.hostile.tls import anybody
+from tests.kit.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
 _START_S = 60.0
@@ -99,18 +100,22 @@ class Place:
             self.log.append(line)
 
     def _said(self, pattern: str) -> str:
-        deadline = time.monotonic() + _START_S
-        while time.monotonic() < deadline:
-            if found := re.search(pattern, "".join(self.log)):
-                return found[1]
-            time.sleep(0.02)
-        raise AssertionError("the sidecar did not start:\n" + "".join(self.log))
+        found = eventually(
+            lambda: re.search(pattern, "".join(self.log)),
+            lambda: "the sidecar did not start:\n" + "".join(self.log),
+            patience_s=_START_S,
+            every_s=0.02,
+        )
+        assert found is not None
+        return found[1]
 
     def _await_ready(self) -> None:
-        deadline = time.monotonic() + _START_S
-        while self._ask("/readyz").status != 200:
-            assert time.monotonic() < deadline, "it does not become ready:\n" + "".join(self.log)
-            time.sleep(0.05)
+        eventually(
+            lambda: self._ask("/readyz").status == 200,
+            lambda: "it does not become ready:\n" + "".join(self.log),
+            patience_s=_START_S,
+            every_s=0.05,
+        )
 
     def _new_victim(self) -> subprocess.Popen[str]:
         host, port = self.data

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.kit.eventually import soon
 
 from prefillwatch.lab.client import Answer, ask
 from prefillwatch.lab.simulator import SimServer, SimSettings
@@ -129,8 +130,7 @@ def test_whoever_passes_an_answer_sees_it_fill_and_keeps_it_when_the_request_is_
         answer = Answer()
         body = {"model": "m", "messages": [{"content": "a b"}], "max_tokens": 5000, "ignore_eos": True, "stream": True}
         asking = asyncio.ensure_future(ask(url, body, answer=answer))
-        while answer.events < 3:
-            await asyncio.sleep(0.001)
+        await soon(lambda: answer.events >= 3)
         asking.cancel()
         await asyncio.wait([asking])
         assert asking.cancelled()

@@ -13,13 +13,14 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tests.real.engine as engine_module
+from tests.kit.eventually import eventually
 from tests.real.client import Answer, ask
 from tests.real.engine import ENVIRONMENT, MODEL_DIR, ROOT, START_LIMIT_SECONDS, Engine, server_command
 from tests.real.four_endpoints import PATHS, request
@@ -111,13 +112,6 @@ def settled(url: str) -> Metrics:
         if page.total(f"{GAP}_count") == page.total(f"{VLLMS_GAP}_count"):
             return page
         assert time.monotonic() < deadline, "the plugin counts other gaps than vLLM"
-        time.sleep(0.1)
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
         time.sleep(0.1)
 
 
@@ -227,15 +221,15 @@ def sidecar_at(engine: Engine, socket: Path, folder: Path) -> Sidecar:
 def test_a_sidecar_hears_of_every_step_and_takes_gaps_apart(engine: Engine, socket: Path, tmp_path: Path) -> None:
     with sidecar_at(engine, socket, tmp_path) as sidecar:
         run_load(sidecar.port, prompts=())  # the plugin finds the sidecar with the first of these steps
-        wait_for(lambda: sidecar.metrics().total("prefillwatch_engine_links") == 1, "the plugin does not connect")
+        eventually(lambda: sidecar.metrics().total("prefillwatch_engine_links") == 1, "the plugin does not connect")
         before, told = settled(engine.url), sidecar.metrics()
         run_load(sidecar.port)
         steps = settled(engine.url).since(before).total(f"{STEP}_count")
         name = "prefillwatch_engine_link_steps_total"
-        wait_for(lambda: sidecar.metrics().since(told).total(name) == steps, "steps are missing")
+        eventually(lambda: sidecar.metrics().since(told).total(name) == steps, "steps are missing")
         theirs = by_tokens(settled(engine.url).since(before), f"{STEP}_count")
         ours = "prefillwatch_step_seconds_count"
-        wait_for(  # on a starved machine a step may be told after the timeline has gone on without it
+        eventually(  # on a starved machine a step may be told after the timeline has gone on without it
             lambda: abs(sum(by_tokens(sidecar.metrics().since(told), ours).values()) - sum(theirs.values())) <= 2,
             "our timeline has other steps",
         )
@@ -259,7 +253,7 @@ def test_a_sidecar_that_goes_away_does_no_harm_and_another_is_found(
                 asyncio.run(chat(sidecar.port, 12, 4))
                 return sidecar.metrics().total("prefillwatch_engine_links") == 1
 
-            wait_for(connected, "the plugin does not find the sidecar")
+            eventually(connected, "the plugin does not find the sidecar")
         run_load(engine.port, prompts=())
     settled(engine.url)
 
@@ -317,4 +311,4 @@ def test_run_tells_vllm_where_it_listens(tmp_path: Path) -> None:
     with Sidecar(log, ("run",), command, ENVIRONMENT, wait=False) as sidecar:
         sidecar.wait_until(sidecar.is_ready, START_LIMIT_SECONDS, "ready")
         run_load(sidecar.port, prompts=())
-        wait_for(lambda: sidecar.metrics().total("prefillwatch_engine_link_steps_total") > 100, "no steps are told")
+        eventually(lambda: sidecar.metrics().total("prefillwatch_engine_link_steps_total") > 100, "no steps are told")

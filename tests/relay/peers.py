@@ -6,11 +6,10 @@ import contextlib
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Iterator
 from typing import Any
 
-PATIENCE_S = 5.0
+from tests.kit.eventually import PATIENCE_S
 
 
 class Peer:
@@ -214,21 +213,6 @@ def post(path: str = "/v1/chat/completions", body: bytes = b'{"stream":true}', h
 
 def get(path: str = "/health", headers: bytes = b"") -> bytes:
     return b"GET %b HTTP/1.1\r\nHost: relay\r\n%b\r\n" % (path.encode(), headers)
-
-
-def eventually(fact: Any, seconds: float = PATIENCE_S) -> bool:
-    """Whether ``fact()`` comes true in time."""
-    for _ in ticks(seconds):
-        if fact():
-            return True
-    return bool(fact())
-
-
-def ticks(seconds: float) -> Iterator[None]:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        yield
-        time.sleep(0.002)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-from tests.relay.peers import PATIENCE_S, Peer, connect, eventually
+from tests.kit.eventually import PATIENCE_S, eventually
+from tests.relay.peers import Peer, connect
 
 from prefillwatch.relay.relay import Relay
 from prefillwatch.settings.declared import DEFAULTS

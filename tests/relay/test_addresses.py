@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.relay.peers import ScriptedUpstream, eventually, get
+from tests.kit.eventually import eventually
+from tests.relay.peers import ScriptedUpstream, get
 from tests.relay.running import RunningRelay
 
 from prefillwatch.relay.addresses import Addresses

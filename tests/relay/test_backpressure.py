@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, eventually, post
+from tests.kit.eventually import eventually
+from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, post
 from tests.relay.running import RelayProcess, RunningRelay
 
 from prefillwatch.relay.client_state import ClientState

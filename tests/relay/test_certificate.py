@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.certificate import self_signed
-from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, eventually, post
+from tests.kit.eventually import eventually
+from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, post
 from tests.relay.running import RunningRelay
 
 from prefillwatch.relay.certificate import context_of, read_shared, shared_memory, write_shared

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from email.utils import formatdate, parsedate_to_datetime
 
 import pytest
-from tests.relay.peers import Peer, ScriptedUpstream, eventually, get, post
+from tests.kit.eventually import eventually
+from tests.relay.peers import Peer, ScriptedUpstream, get, post
 from tests.relay.running import RelayProcess, RunningRelay
 
 from prefillwatch.relay.answers import http_date

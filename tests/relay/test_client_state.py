@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.relay.peers import Peer, ScriptedUpstream, eventually, get, post
+from tests.kit.eventually import eventually
+from tests.relay.peers import Peer, ScriptedUpstream, get, post
 from tests.relay.running import RunningRelay
 
 from prefillwatch.relay.client import _READ, ClientConnection

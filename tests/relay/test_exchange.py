@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, ScriptedUpstream, chunk, event, eventually, get, post
+from tests.kit.eventually import eventually
+from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, ScriptedUpstream, chunk, event, get, post
 from tests.relay.running import RunningRelay
 
 from prefillwatch.wire.tap import End, Finish, Kind

@@ -7,17 +7,8 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from tests.relay.peers import (
-    LAST_CHUNK,
-    PATIENCE_S,
-    STREAM_HEAD,
-    Peer,
-    ScriptedUpstream,
-    chunk,
-    event,
-    eventually,
-    post,
-)
+from tests.kit.eventually import PATIENCE_S, eventually
+from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, post
 from tests.relay.running import RunningRelay
 
 from prefillwatch.relay import tap_writer

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, eventually, get, post
+from tests.kit.eventually import eventually
+from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, get, post
 from tests.relay.running import RunningRelay
 
 from prefillwatch.wire.tap import Finish, Kind

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.kit.eventually import eventually
 from tests.relay.peers import (
     LAST_CHUNK,
     STREAM_HEAD,
@@ -16,7 +17,6 @@ from tests.relay.peers import (
     ScriptedUpstream,
     chunk,
     event,
-    eventually,
     get,
     never_accepting,
     post,

@@ -12,15 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.kit.eventually import PATIENCE_S, eventually
 from tests.relay.peers import (
     LAST_CHUNK,
-    PATIENCE_S,
     STREAM_HEAD,
     Peer,
     ScriptedUpstream,
     chunk,
     event,
-    eventually,
     get,
     post,
 )

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, eventually, get, post
+from tests.kit.eventually import eventually
+from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, get, post
 from tests.relay.running import RelayProcess
 
 from prefillwatch.settings.declared import DEFAULTS

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.eventually import eventually
 from tests.relay.peers import (
     STREAM_HEAD,
     Peer,
     ScriptedUpstream,
     chunk,
     event,
-    eventually,
     get,
     never_accepting,
     post,

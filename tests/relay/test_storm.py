@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from tests.relay.peers import chunk, eventually, post
+from tests.kit.eventually import eventually, soon
+from tests.relay.peers import chunk, post
 from tests.relay.running import RunningRelay
 
 from prefillwatch.wire.tap import Finish
@@ -133,8 +134,7 @@ class Storm:
         observing.cancel()
         server.close()
         relay.call(relay.relay.pool.close)
-        while self.serving:
-            await asyncio.sleep(0.01)
+        await soon(lambda: not self.serving)
         return relay
 
     async def observe(self, relay: RunningRelay) -> None:

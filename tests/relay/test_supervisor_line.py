@@ -6,7 +6,8 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.relay.peers import STREAM_HEAD, ScriptedUpstream, chunk, connect, event, eventually, get, post
+from tests.kit.eventually import eventually
+from tests.relay.peers import STREAM_HEAD, ScriptedUpstream, chunk, connect, event, get, post
 from tests.relay.running import RelayProcess, RunningRelay
 
 from prefillwatch.relay.supervisor_line import Pulse, decode_pulse

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, ScriptedUpstream, chunk, event, eventually, post
+from tests.kit.eventually import eventually
+from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, ScriptedUpstream, chunk, event, post
 from tests.relay.running import RunningRelay
 
 from prefillwatch.wire.tap import MAX_PACKET_BYTES, MAX_PAYLOAD_BYTES, Finish, Kind

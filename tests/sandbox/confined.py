@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.e2e.processes import PATIENCE_S, Sidecar, Sim, Stream, eventually
+from tests.e2e.processes import Sidecar, Sim, Stream
 from tests.e2e.traffic import paste_document, readers
+from tests.kit.eventually import PATIENCE_S, eventually
 from tests.sandbox.cgroup import ControlGroup
 from tests.sandbox.image import ENVIRONMENT, PROGRAM, Image, Mount
 from tests.sandbox.network import Network

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.processes import Sim, eventually
+from tests.e2e.processes import Sim
+from tests.kit.eventually import eventually
 from tests.sandbox.confined import LAUNCHER, Confined, Surroundings
 from tests.sandbox.image import Image
 from tests.sandbox.network import Network

@@ -6,7 +6,8 @@ import socket
 import subprocess
 from collections.abc import Callable, Sequence
 
-from tests.e2e.processes import PATIENCE_S, Sim
+from tests.e2e.processes import Sim
+from tests.kit.eventually import PATIENCE_S
 from tests.sandbox.confined import Confined, Surroundings, serves_under_traffic
 from tests.sandbox.network import Network
 

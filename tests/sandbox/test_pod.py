@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from tests.deploy.test_kubernetes import KUBERNETES, settings_of, the, variables
 from tests.deploy.tools import Object, kustomized
-from tests.e2e.processes import Sim, Stream, eventually
+from tests.e2e.processes import Sim, Stream
 from tests.fakes.certificate import HOUR, self_signed
+from tests.kit.eventually import eventually
 from tests.sandbox.confined import Confined, Surroundings, serves_under_traffic
 from tests.sandbox.network import Network
 from tests.sandbox.unit_filter import UNIT, UnitFilter

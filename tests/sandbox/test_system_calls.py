@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
-from tests.e2e.processes import Stream, eventually
+from tests.e2e.processes import Stream
+from tests.kit.eventually import eventually
 from tests.sandbox.confined import Confined, Surroundings, serves_under_traffic
 from tests.sandbox.unit_filter import UNIT, UnitFilter
 

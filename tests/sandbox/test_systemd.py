@@ -15,8 +15,9 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.e2e.processes import PATIENCE_S, Sidecar, Sim, Stream, eventually
+from tests.e2e.processes import Sidecar, Sim, Stream
 from tests.fakes.certificate import self_signed
+from tests.kit.eventually import PATIENCE_S, eventually
 from tests.sandbox.cgroup import ControlGroup
 from tests.sandbox.confined import LAUNCHER, drains, learns
 from tests.sandbox.image import ENVIRONMENT, Image, Mount

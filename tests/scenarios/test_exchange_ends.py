@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.e2e.processes import Sidecar, eventually
+from tests.e2e.processes import Sidecar
+from tests.kit.eventually import eventually
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"word"}}]}\n\n'
 

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.e2e.processes import Sidecar, eventually
+from tests.e2e.processes import Sidecar
+from tests.kit.eventually import eventually
 
 MIB = 2**20
 

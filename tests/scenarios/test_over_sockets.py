@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.e2e.processes import CHAT, Sidecar, eventually
+from tests.e2e.processes import CHAT, Sidecar
+from tests.kit.eventually import eventually
 from tests.scenarios.playbook import text_of
 from tests.scenarios.upstream import Upstream, metrics
 

@@ -43,7 +43,17 @@ def test_without_a_place_for_it_there_is_none(monkeypatch: pytest.MonkeyPatch, t
 
 
 def run_command(tmp_path: Path, flags: str, script: str) -> str:
-    command: list[str | Path] = [sys.executable, SUPERVISED, tmp_path / "journal", "relay", "observer", flags, "sh", "-c", script]
+    command: list[str | Path] = [
+        sys.executable,
+        SUPERVISED,
+        tmp_path / "journal",
+        "relay",
+        "observer",
+        flags,
+        "sh",
+        "-c",
+        script,
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout.strip()
 
 

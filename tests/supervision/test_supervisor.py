@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.kit.eventually import PATIENCE_S, eventually
 
 FAKES = Path(__file__).parents[1] / "fakes"
-PATIENCE_S = 20.0
 Entry = dict[str, Any]
 
 
@@ -71,15 +71,11 @@ def supervise(tmp_path: Path) -> Iterator[Callable[..., Supervised]]:
         with contextlib.suppress(ProcessLookupError):
             supervised.process.kill()
         supervised.process.communicate()
-        pids = [entry["pid"] for entry in supervised.entries("start")]
-        eventually(lambda pids=pids: not any(map(is_alive, pids)))
+        all_ended([entry["pid"] for entry in supervised.entries("start")])
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
+def all_ended(pids: list[int]) -> None:
+    eventually(lambda: not any(map(is_alive, pids)))
 
 
 def is_alive(pid: int) -> bool:

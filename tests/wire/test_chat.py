@@ -55,7 +55,8 @@ def test_an_opener_and_nothing_else_is_no_token() -> None:
 @pytest.mark.parametrize("content", [None, ""])
 def test_reasoning_text_counts(key: str, content: str | None) -> None:
     answer = reader()
-    assert answer.feed(chunk(delta(content=content, **{key: "Hmm"}))) == 1
+    thinking: dict[str, Any] = {key: "Hmm"}
+    assert answer.feed(chunk(delta(content=content, **thinking))) == 1
     assert answer.chars_in_read == 3
     assert answer.feed(chunk(delta(content="So"))) == 1
 

@@ -18,7 +18,7 @@ from tests.foreign.http.mutations import ANSWERS, REQUESTS, mutated, some_cuts
 from tests.foreign.http.readings import faults
 from tests.foreign.http.stage import Origin, Stage
 from tests.foreign.http.test_answers import client_reads
-from tests.relay.peers import eventually
+from tests.kit.eventually import eventually
 
 from prefillwatch.relay.certificate import shared_memory, write_shared
 

@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from tests.e2e.processes import Sidecar, eventually
+from tests.e2e.processes import Sidecar
 from tests.foreign.http.machines import pieces_of
 from tests.foreign.http.mutations import REQUESTS, mutated, some_cuts
 from tests.foreign.http.readings import origin_form
 from tests.foreign.http.stage import Origin, Read, read_all
+from tests.kit.eventually import eventually
 
 COUNT = 400
 #: What the sidecar asks of upstream itself.

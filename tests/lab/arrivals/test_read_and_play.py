@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.kit.eventually import soon
 
 from prefillwatch.lab.arrivals import (
     Arrival,
@@ -211,8 +212,7 @@ class TestPlaying:
             playing = asyncio.ensure_future(
                 play(Schedule((Arrival(0.0, 1, 0), Arrival(0.0, 1, 1000))), send, report=report)
             )
-            while not report.answers:
-                await asyncio.sleep(0.001)
+            await soon(lambda: report.answers)
             playing.cancel()
             await asyncio.gather(playing, return_exceptions=True)
             return report

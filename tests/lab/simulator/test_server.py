@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.kit.eventually import soon
 
 from prefillwatch.errors import ConfigError, ListenError
 from prefillwatch.lab.simulator import SimServer, SimSettings
@@ -97,16 +98,6 @@ def with_server(scenario: Callable[[Client], Awaitable[None]], settings: SimSett
             await scenario(Client(server))
 
     asyncio.run(main())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for something that another task brings about; a bug shows as a timeout."""
-
-    async def poll() -> None:
-        while not condition():
-            await asyncio.sleep(0.005)
-
-    await asyncio.wait_for(poll(), 20)
 
 
 class TestChat:
@@ -485,7 +476,7 @@ class TestClientGone:
             await reader.readuntil(b'"content":" ')
             assert client.server.engine.running == 1
             writer.close()
-            await until(lambda: not client.server.engine.has_work)
+            await soon(lambda: not client.server.engine.has_work)
             assert client.server.engine.blocks.usage == 0.0
             samples = await client.metrics()
             assert samples["sim:aborted_requests_total"] == 1
@@ -496,22 +487,22 @@ class TestClientGone:
     def test_without_stream_and_with_many_answers_frees_them_all(self) -> None:
         async def scenario(client: Client) -> None:
             _, writer = await client.open("POST", CHAT, ASK | {"max_tokens": 8000, "n": 4})
-            await until(lambda: client.server.engine.running == 4)
+            await soon(lambda: client.server.engine.running == 4)
             writer.close()
-            await until(lambda: not client.server.engine.has_work)
+            await soon(lambda: not client.server.engine.has_work)
 
         with_server(scenario)
 
     def test_while_waiting_leaves_the_queue(self) -> None:
         async def scenario(client: Client) -> None:
             _, running = await client.open("POST", CHAT, self.LONG)
-            await until(lambda: client.server.engine.running == 1)
+            await soon(lambda: client.server.engine.running == 1)
             _, waiting = await client.open("POST", CHAT, self.LONG)
-            await until(lambda: client.server.engine.waiting == 1)
+            await soon(lambda: client.server.engine.waiting == 1)
             waiting.close()
-            await until(lambda: client.server.engine.waiting == 0)
+            await soon(lambda: client.server.engine.waiting == 0)
             running.close()
-            await until(lambda: not client.server.engine.has_work)
+            await soon(lambda: not client.server.engine.has_work)
 
         with_server(scenario, SimSettings(preset="small", served_model_name=MODEL, max_num_seqs=1))
 
@@ -557,8 +548,8 @@ class TestConnections:
             body = ASK | {"max_tokens": 300, "n": 64, "stream": True, "stream_options": options}
             reader, writer = await client.open("POST", CHAT, body, "Connection: close")
             writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await until(lambda: client.server.engine.running == 64)
-            await until(lambda: not client.server.engine.has_work)
+            await soon(lambda: client.server.engine.running == 64)
+            await soon(lambda: not client.server.engine.has_work)
             writer.transport.resume_reading()  # type: ignore[attr-defined]
             raw = await asyncio.wait_for(reader.read(), 20)
             writer.close()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.kit.eventually import soon
 
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.client import ask
@@ -128,12 +129,10 @@ def test_impatience_while_it_is_stopped_kills_it(tmp_path: Path) -> None:
     async def play() -> int:
         pids: list[int] = []
         task = asyncio.ensure_future(run(pids))
-        while not (log.exists() and "staying" in log.read_text()):
-            await asyncio.sleep(0.02)
+        await soon(lambda: log.exists() and "staying" in log.read_text())
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        while runs(pids[0]):
-            await asyncio.sleep(0.02)
+        await soon(lambda: not runs(pids[0]))
         return pids[0]
 
     assert not runs(asyncio.run(asyncio.wait_for(play(), LONG / 2)))

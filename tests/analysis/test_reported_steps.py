@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.analysis import score_timeline, timeline_truth
-from tests.analysis.score_timeline import RECORDINGS, score
-from tests.analysis.timeline_truth import Inferred, Seen, from_recording, observe
+from tests.judges import timeline as timeline_judge
+from tests.judges.timeline import RECORDINGS, score
+from tests.judges.truth import Inferred, Seen, from_recording, observe
 
 from prefillwatch.analysis.steps.timeline import PrefillTimeline
 from prefillwatch.analysis.tuning import DEFAULT
@@ -70,10 +70,10 @@ def tell_steps(monkeypatch: pytest.MonkeyPatch) -> Any:
                     tell(timeline, steps.pop(0))
                 settle(timeline, now_ns)
 
-            monkeypatch.setattr(timeline_truth.PrefillTimeline, "settle", tell_and_settle)
+            monkeypatch.setattr(PrefillTimeline, "settle", tell_and_settle)
             return observe(seen)
 
-        monkeypatch.setattr(score_timeline, "observe", observe_told)
+        monkeypatch.setattr(timeline_judge, "observe", observe_told)
 
     return use
 

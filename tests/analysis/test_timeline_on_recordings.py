@@ -1,15 +1,16 @@
 """The prefill timeline held against the truth: a simulated engine's, and the step log of a real vLLM.
 
-Bounds are for whole workloads from a cold start, the time of learning included. `score_timeline.py` prints the figures.
+Bounds are for whole workloads from a cold start, the time of learning included. `python -m tests.judges.timeline`
+prints the figures.
 """
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from tests.analysis.score_timeline import RECORDINGS, Score, score
-from tests.analysis.timeline_truth import Seen, from_recording, observe
-from tests.analysis.workloads import SIMULATED, one_at_a_time, overloaded, shared_prefix, twelve_at_once
+from tests.judges.timeline import RECORDINGS, Score, score
+from tests.judges.truth import Seen, from_recording, observe
+from tests.judges.workloads import SIMULATED, one_at_a_time, overloaded, shared_prefix, twelve_at_once
 
 from prefillwatch.units import MS
 

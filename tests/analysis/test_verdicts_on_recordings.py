@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from tests.analysis.score_verdicts import RECORDINGS, Verdicts, score, score_simulated
-from tests.analysis.workloads import SIMULATED
+from tests.judges.verdicts import RECORDINGS, Verdicts, score, score_simulated
+from tests.judges.workloads import SIMULATED
 
 NAMES = sorted(path.name.removesuffix(".jsonl.gz") for path in RECORDINGS.glob("*.jsonl.gz"))
 #: Recordings in which something other than prefill stalled streams, and the only cause that may be named for it.

@@ -24,6 +24,7 @@ def cases() -> dict[str, tuple[str, list[bytes]]]:
     return {
         "chat, text only": ("chat_completions", made(chat)),
         "chat, usage in every event": ("chat_completions", made(chat_with_usage)),
+        "chat, log probabilities": ("chat_completions", made(chat_with_logprobs)),
         "chat, several choices": ("chat_completions", made(lambda i: chat(i, choice=i % 4))),
         "completions": ("completions", made(completion)),
         "responses": ("responses", made(response)),
@@ -68,6 +69,12 @@ def chat(i: int, choice: int = 0, **more: Any) -> bytes:
 
 def chat_with_usage(i: int) -> bytes:
     return chat(i, usage={"prompt_tokens": 64, "total_tokens": 65 + i, "completion_tokens": 1 + i})
+
+
+def chat_with_logprobs(i: int) -> bytes:
+    entry = {"token": f" word{i}", "logprob": -i / 977, "bytes": None, "top_logprobs": []}
+    choice = {"index": 0, "delta": {"content": f" word{i}"}, "logprobs": {"content": [entry]}, "finish_reason": None}
+    return chat(i, choices=[choice])
 
 
 def completion(i: int) -> bytes:

@@ -89,7 +89,7 @@ def _steps_of(scene: Scene) -> list[StepFacts]:
         facts.extend(final)
         tell(final)
 
-    causes.facts = noted  # type: ignore[method-assign]
+    causes.facts = noted  # type: ignore[method-assign,assignment]
     return facts
 
 

@@ -204,7 +204,7 @@ def test_secrets_and_texts_are_in_no_log_page_or_argument(serve: Serve) -> None:
     secret = {"Authorization": "Bearer marker-authorization", "X-Api-Key": "marker-api-key", "Cookie": "marker-cookie"}
     body = {"model": "marker-model", "messages": [{"role": "user", "content": "marker-prompt"}], "user": "marker-user"}
     httpx.post(f"{sidecar.url}/v1/chat/completions?key=marker-query", json=body, headers=secret)
-    stream = Stream(sidecar.url, tokens=3, **secret).end()
+    stream = Stream(sidecar.url, 3, True, **secret).end()
     assert stream.done
     pages = [httpx.get(f"{sidecar.admin}{path}").text for path in ("/", "/metrics", "/api/state", "/readyz")]
     arguments = [Path(f"/proc/{process['pid']}/cmdline").read_text() for process in sidecar.state()["processes"]]

@@ -306,7 +306,7 @@ async def raw(port: int, request: str) -> bytes:
 
 
 def test_head_has_the_headers_and_no_body() -> None:
-    async def client(port: int, _: asyncio.Event) -> None:
+    async def client(port: int, stop: asyncio.Event) -> None:
         for path in ("/metrics", "/", "/healthz"):
             answer = await raw(port, f"HEAD {path} HTTP/1.1\nHost: a\nConnection: close\n\n")
             head, _, body = answer.partition(b"\r\n\r\n")
@@ -318,7 +318,7 @@ def test_head_has_the_headers_and_no_body() -> None:
 
 
 def test_compressed_metrics_over_a_socket() -> None:
-    async def client(port: int, _: asyncio.Event) -> None:
+    async def client(port: int, stop: asyncio.Event) -> None:
         answer = await raw(port, "GET /metrics HTTP/1.1\nHost: a\nAccept-Encoding: gzip\nConnection: close\n\n")
         head, _, body = answer.partition(b"\r\n\r\n")
         assert b"content-encoding: gzip" in head.lower()
@@ -329,7 +329,7 @@ def test_compressed_metrics_over_a_socket() -> None:
 
 
 def test_many_scrapes_at_once_are_all_answered() -> None:
-    async def client(port: int, _: asyncio.Event) -> None:
+    async def client(port: int, stop: asyncio.Event) -> None:
         request = "GET /metrics HTTP/1.1\nHost: a\nConnection: close\n\n"
         answers = await asyncio.gather(*(raw(port, request) for _ in range(20)))
         assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
@@ -338,7 +338,7 @@ def test_many_scrapes_at_once_are_all_answered() -> None:
 
 
 def test_garbage_is_answered_with_400_and_the_server_lives_on() -> None:
-    async def client(port: int, _: asyncio.Event) -> None:
+    async def client(port: int, stop: asyncio.Event) -> None:
         assert b" 400 " in await raw(port, "THIS IS NOT HTTP\n\n")
         assert b" 200 " in await raw(port, "GET /healthz HTTP/1.1\nHost: a\nConnection: close\n\n")
 
@@ -346,7 +346,7 @@ def test_garbage_is_answered_with_400_and_the_server_lives_on() -> None:
 
 
 def test_serving_leaves_signals_alone_and_logs_no_requests(caplog: pytest.LogCaptureFixture) -> None:
-    async def client(port: int, _: asyncio.Event) -> None:
+    async def client(port: int, stop: asyncio.Event) -> None:
         before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
         await raw(port, "GET /metrics?key=marker HTTP/1.1\nHost: a\nConnection: close\n\n")
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before

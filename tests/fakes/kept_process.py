@@ -47,14 +47,14 @@ pulses = socket.socket(fileno=settings["supervisor_fd"]) if "supervisor_fd" in s
 control = socket.socket(fileno=settings["control_fd"]) if "control_fd" in settings else None
 if control is not None:
     control.sendall(b"ready\n")
-buffered = b""
+buffered: bytes = b""
 while True:
     heard = [each for each in (control or pulses,) if each is not None]
-    readable, _, _ = select.select(heard, [], [], 0.1)
+    readable = select.select(heard, [], [], 0.1)[0]
     if pulses is not None:
         pulses.send(b'{"accepting":true}')
         if readable:
-            _, passed, _, _ = socket.recv_fds(pulses, 100, 10)
+            passed = socket.recv_fds(pulses, 100, 10)[1]
             note("cover", listeners=len(passed))
             for descriptor in passed:
                 os.close(descriptor)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.bench.procstat import go_first
 from tests.hostile import meter
@@ -199,12 +200,12 @@ class Place:
             if (meter.read(pids).cpu_ns - before) * 1e-9 < 0.35 * _SETTLED_S:
                 return
 
-    def _ask_victim(self, begin: int, end: int) -> dict[str, int | str]:
+    def _ask_victim(self, begin: int, end: int) -> dict[str, Any]:
         assert self.victim.stdin is not None
         assert self.victim.stdout is not None
         self.victim.stdin.write(f"{begin} {end}\n")
         self.victim.stdin.flush()
-        told: dict[str, int | str] = json.loads(self.victim.stdout.readline())
+        told: dict[str, Any] = json.loads(self.victim.stdout.readline())
         return told
 
     def _ask(self, name: str) -> Reply:

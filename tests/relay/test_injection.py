@@ -108,7 +108,7 @@ def test_the_original_is_sent_when_upstream_refuses_the_addition(
 
 
 #: How a server may refuse a body of 4 MB: before it has read it, and then it reads on, or not, or resets at once.
-EARLY = {
+EARLY: dict[str, Callable[[Peer], object]] = {
     "and reads on": lambda server: None,
     "and closes": lambda server: server.close(),
     "with a body in chunks": lambda server: server.send(chunk(b"no") + LAST_CHUNK),

@@ -61,9 +61,12 @@ class Unit(Sidecar):
         (folder / "settings/environment").write_text("".join(lines))
         (folder / "spec.json").write_text(json.dumps(self._spec(image)))
         self.url, self.admin = f"http://127.0.0.1:{data}", f"http://127.0.0.1:{admin}"
-        command = [sys.executable, LAUNCHER, folder / "spec.json", SYSTEMD, "--system", f"--unit={NAME}"]
+        command: list[str | Path] = [sys.executable, LAUNCHER, folder / "spec.json", SYSTEMD]
+        command += ["--system", f"--unit={NAME}"]
         with (folder / "log/systemd").open("wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process: subprocess.Popen[bytes] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def _spec(self, image: Image) -> dict[str, object]:
         mounts: list[Mount] = [

@@ -106,9 +106,9 @@ def judge(run: Run) -> Figures:
         named = said.cause if said is not None else UNSEEN
         if true is None:
             assert said is not None
-            figures.seconds[nothing, named] += (said.end - said.start) / 1000
+            figures.seconds[nothing, named] += (said.end - said.start) / 1000  # type: ignore[assignment]  # floats count as well
             continue
-        figures.seconds[true.cause, named] += true.excess / 1000
+        figures.seconds[true.cause, named] += true.excess / 1000  # type: ignore[assignment]  # floats count as well
         if said is not None and true.cause == named == "prefill":
             figures.wrong_names += true.excess / 1000 * (1 - agreement(said, true))
     return figures

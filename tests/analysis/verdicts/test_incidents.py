@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from prefillwatch.analysis.delays import Incident, Share, Stall
+from prefillwatch.analysis.delays import CHAIN_NS, Incident, Share, Stall
 from prefillwatch.analysis.requests.request import Request
-from prefillwatch.analysis.verdicts.incidents import CHAIN_NS, IncidentBook
+from prefillwatch.analysis.verdicts.incidents import IncidentBook
 from prefillwatch.units import NS
 
 

@@ -19,6 +19,12 @@ def silent(stranger: Stranger, n: int) -> list[Reply]:
     return lines[-1].send(_HEALTH).replies(patience_s=5.0) if lines[-1].is_open else [CLOSED]
 
 
+def come_and_go(stranger: Stranger, n: int) -> list[Reply]:
+    for _ in range(n):
+        stranger.connect().close()
+    return stranger.say(_HEALTH)
+
+
 def no_end(stranger: Stranger, n: int) -> list[Reply]:
     line = stranger.connect()
     line.socket.settimeout(5.0)
@@ -106,7 +112,7 @@ ADMIN = [
     ),
     Attack(
         "connections that come and go",
-        lambda s, n: [s.connect().close() for _ in range(n)] and s.say(_HEALTH),
+        come_and_go,
         100,
         {200},
         at="admin",

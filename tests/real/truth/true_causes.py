@@ -1,6 +1,6 @@
 """Why a stream truly stalled, from the engine's step log, the injected faults and the client's reads.
 
-The definition of a stall of prefill is that of tests/analysis/score_timeline.py, which scores recordings: most of the
+The definition of a stall of prefill is that of tests/judges/timeline.py, which scores recordings: most of the
 gap went by in steps that carried prompts, these outweigh what was recomputed, and the steps took what such steps take.
 """
 
@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.analysis.score_timeline import Stall as EngineStall
-from tests.analysis.score_timeline import stalls_of
-from tests.analysis.timeline_truth import Seen, TrueStep, from_recording
+from tests.judges.timeline import Stall as EngineStall
+from tests.judges.timeline import stalls_of
+from tests.judges.truth import Seen, TrueStep, from_recording
 from tests.real.truth.cores import DELIVERY_ROLES, ENGINE_ROLES, CoreWaits
 from tests.real.truth.slow_reader import CHOICES
 

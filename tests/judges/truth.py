@@ -179,7 +179,7 @@ def observe(
             tell(timeline, heartbeat, batch, due_ns)
             batch.clear()
             inferred.facts += timeline.drain_final()
-            inferred.splits |= {split.rid: split for split in timeline.drain_splits()}
+            inferred.splits |= {str(split.rid): split for split in timeline.drain_splits()}
             due_ns += tick_ns
             ask_early(inferred, gaps)
             if each_tick is not None:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tests.analysis.timeline_truth import Seen, from_simulator
+from tests.judges.truth import Seen, from_simulator
 
 from prefillwatch.lab.simulator import Arrival, Engine, Pause, SimRequest, preset_engine, run_virtual
 from prefillwatch.units import MS, NS

@@ -2,7 +2,7 @@
 
 The engine is a real vLLM that was recorded with its step log, or the simulated one.
 
-.venv/bin/python tests/analysis/score_verdicts.py [NAME ...]
+.venv/bin/python tests/judges/verdicts.py [NAME ...]
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.analysis.score_timeline import Stall as TrueStall
-from tests.analysis.score_timeline import agreement, stalls_of
-from tests.analysis.timeline_truth import Seen, from_recording, wire_events
-from tests.analysis.workloads import SIMULATED
+from tests.judges.timeline import Stall as TrueStall
+from tests.judges.timeline import agreement, stalls_of
+from tests.judges.truth import Seen, from_recording, wire_events
+from tests.judges.workloads import SIMULATED
 from tests.core.script import DONE, Observed, Relay, chunk, ns, usage
 from tests.scenarios.playbook import text_of
 
@@ -234,7 +234,7 @@ def hold_against(seen: Seen, faults: list[tuple[int, int, str]], stalls: list[St
             add(verdicts, seen, faults, stall, true_stall)
     for missed in (each for own in true_stalls.values() for each in own if id(each) not in found):
         pair = truth(seen, faults, missed), "no stall"
-        verdicts.seconds[pair] += missed.excess_ns / 1e9
+        verdicts.seconds[pair] += missed.excess_ns / 1e9  # type: ignore[assignment]  # floats count as well
         verdicts.stalls[pair] += 1
     return verdicts
 
@@ -253,7 +253,7 @@ def add(
 ) -> None:
     seconds = stall.excess_ns / 1e9
     cause = truth(seen, faults, true_stall)
-    verdicts.seconds[cause, stall.cause] += seconds
+    verdicts.seconds[cause, stall.cause] += seconds  # type: ignore[assignment]  # floats count as well
     verdicts.stalls[cause, stall.cause] += 1
     if cause == stall.cause == "prefill":
         blamed = {share.request.request_id: share.tokens for share in stall.shares}

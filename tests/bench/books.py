@@ -1,4 +1,4 @@
-"""What the token books cost per token: ``python tests/analysis/bench_gaps.py``. Prints; asserts nothing.
+"""What the token books cost per token: ``python -m tests.bench.books``. Prints; asserts nothing.
 
 Streams of a steady decode, one read each per step, told in batches, with the work that goes with each batch: the gaps,
 the clear gaps noted for the baselines, the sliding windows fed; and every second the figures are read.
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from prefillwatch.analysis.tokens.gaps import GapBook
 from prefillwatch.analysis.tokens.windows import SlidingWindows
+
+T = TypeVar("T")
 
 STEP_NS = 25_000_000
 
@@ -23,7 +27,7 @@ def measure(streams: int, batch: int, steps: int) -> dict[str, float]:
     slots = [book.open(0) for _ in range(streams)]
     spent = {"gaps": 0.0, "baselines": 0.0, "windows": 0.0, "reading": 0.0}
 
-    def timed(part: str, work: Callable[[], object]) -> object:
+    def timed(part: str, work: Callable[[], T]) -> T:
         begin = time.perf_counter()
         result = work()
         spent[part] += time.perf_counter() - begin
@@ -45,7 +49,8 @@ def measure(streams: int, batch: int, steps: int) -> dict[str, float]:
             chunk(at, now)
         if step % 40 == 0:
             timed("reading", lambda: [windows.quantiles((0.5, 0.99), w) for w in windows.windows_s])
-            timed("reading", lambda now=now: (book.open_gaps(now), [book.baseline(slot) for slot in slots[:10]]))
+            timed("reading", partial(book.open_gaps, now))
+            timed("reading", lambda: [book.baseline(slot) for slot in slots[:10]])
     tokens = streams * steps
     return {part: seconds / tokens * 1e6 for part, seconds in spent.items()}
 

@@ -1,6 +1,6 @@
 """Holds the prefill timeline against the truth, one line per workload.
 
-.venv/bin/python tests/analysis/score_timeline.py [NAME ...]
+.venv/bin/python tests/judges/timeline.py [NAME ...]
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 
-from tests.analysis.timeline_truth import Inferred, Seen, from_recording, observe
-from tests.analysis.workloads import SIMULATED
+from tests.judges.truth import Inferred, Seen, from_recording, observe
+from tests.judges.workloads import SIMULATED
 
 from prefillwatch.units import MS
 
@@ -144,7 +144,7 @@ def plausible(seen: Seen, stall: Stall, inferred: Inferred, ends: list[int]) -> 
     blamed: dict[str, int] = {}
     for fact in inferred.facts[low:high]:
         for rid, tokens in fact.members:
-            blamed[rid] = blamed.get(rid, 0) + tokens
+            blamed[str(rid)] = blamed.get(str(rid), 0) + tokens
     cost = inferred.timeline.engine.cost
     possible_ns = SLACK * sum(cost.expect_ns(tokens, seen.prompts[rid][1] - tokens) for rid, tokens in blamed.items())
     return blamed if stall.excess_ns <= possible_ns else {}

@@ -64,9 +64,7 @@ class Unit(Sidecar):
         command: list[str | Path] = [sys.executable, LAUNCHER, folder / "spec.json", SYSTEMD]
         command += ["--system", f"--unit={NAME}"]
         with (folder / "log/systemd").open("wb") as log:
-            self.process: subprocess.Popen[bytes] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True)
 
     def _spec(self, image: Image) -> dict[str, object]:
         mounts: list[Mount] = [

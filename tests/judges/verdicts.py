@@ -20,11 +20,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.core.script import DONE, Observed, Relay, chunk, ns, usage
 from tests.judges.timeline import Stall as TrueStall
 from tests.judges.timeline import agreement, stalls_of
 from tests.judges.truth import Seen, from_recording, wire_events
 from tests.judges.workloads import SIMULATED
-from tests.core.script import DONE, Observed, Relay, chunk, ns, usage
 from tests.scenarios.playbook import text_of
 
 from prefillwatch.analysis.delays import Stall

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from tests.analysis.score_verdicts import Verdicts
+from tests.judges.verdicts import Verdicts
 from tests.sensitivity import page
 from tests.sensitivity.pieces import PIECES, Piece, all_pieces, read
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ def change(points: Sequence[float]) -> str:
     return ", ".join(told) or "no change"
 
 
-def table(base: Sequence[float], rows: dict[str, list[Sequence[float]]]) -> str:
+def table(base: Sequence[float], rows: Mapping[str, Sequence[Sequence[float]]]) -> str:
     """All rows that change something, and the names of the others."""
     moving = {name: [change(each) for each in its] for name, its in rows.items()}
     shown = {name: its for name, its in moving.items() if set(its) != {"no change"}}
@@ -32,7 +32,7 @@ def table(base: Sequence[float], rows: dict[str, list[Sequence[float]]]) -> str:
     return "\n".join([*lines, "", f"No verdict on these pieces changes with: {still}."])
 
 
-def write(base: Sequence[float], rows: dict[str, list[Sequence[float]]]) -> None:
+def write(base: Sequence[float], rows: Mapping[str, Sequence[Sequence[float]]]) -> None:
     head, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, tail = rest.partition(END)
     PAGE.write_text(f"{head}{BEGIN}\n{table(base, rows)}\n{END}{tail}")

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.analysis.score_verdicts import (
+from tests.core.script import Observed, Relay, ns
+from tests.judges.truth import Seen, from_recording
+from tests.judges.verdicts import (
     PACKET_MS,
     RECORDINGS,
     Teller,
@@ -18,11 +20,10 @@ from tests.analysis.score_verdicts import (
     hold_against,
     listening,
 )
-from tests.analysis.timeline_truth import MS, Seen, from_recording
-from tests.core.script import Observed, Relay, ns
 
 from prefillwatch.analysis.tuning import Tuning
 from prefillwatch.analysis.verdicts.evidence import EnginePage
+from prefillwatch.units import MS
 
 #: The pieces that are judged by default, and how many seconds of each: enough to learn the engine, and what follows.
 PIECES = {

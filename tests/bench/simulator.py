@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import os
 import signal
@@ -45,6 +46,10 @@ def main() -> None:
         print(f"{streams:5} streams  {side:<6} {statistics.median(values):6.1f} µs per token  {sorted(values)}")
 
 
+def _itself(reader: Reader) -> Reader:
+    return reader
+
+
 async def measure(path: Path, streams: int, seconds: float) -> float:
     """Microseconds of the server's CPU time per token that arrived, once all streams run."""
     command = [sys.executable, "-m", "prefillwatch", "sim", "--preset", "steady", "--listen", "127.0.0.1:0"]
@@ -55,7 +60,7 @@ async def measure(path: Path, streams: int, seconds: float) -> float:
         port = int((await server.stdout.readline()).decode().rpartition(":")[2])
         readers = [Reader() for _ in range(streams)]
         for reader in readers:
-            await asyncio.get_running_loop().create_connection(lambda each=reader: each, "127.0.0.1", port)
+            await asyncio.get_running_loop().create_connection(functools.partial(_itself, reader), "127.0.0.1", port)
         while not all(reader.events for reader in readers):
             await asyncio.sleep(0.1)
         await asyncio.sleep(SETTLE_S)

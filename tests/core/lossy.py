@@ -185,7 +185,7 @@ class Side:
             "state frozen": sum(stream["frozen"] for stream in state["streams"]),
             "on the edge": sum(EDGE[0] < stream["silent_seconds"] < EDGE[1] for stream in state["streams"]),
             "state blocked": sum(stream["client_blocked"] for stream in state["streams"]),
-            "concurrency": sum(observed.ledger._decoding.values()),
+            "concurrency": sum(observed.ledger._figures._decoding.values()),
             "in flight": observed.taps.exchanges,
         }
         return summed | longest | listed

@@ -33,8 +33,8 @@ def empty(observed: Observed) -> None:
     assert not ledger.requests
     assert not len(ledger.book)
     assert ledger.heartbeat.decoding == 0
-    assert not any(ledger._decoding.values())
-    assert not ledger._untold
+    assert not any(ledger._figures._decoding.values())
+    assert not ledger._figures._unsized
     left = [ledger.causes.watch.open, ledger.causes.watch._owners, ledger.causes._waits._late]
     left += [ledger.causes.evidence.requests.awaiting, room.waiting, room.unplaced, room.firsts]  # type: ignore[list-item]
     assert not any(left)

@@ -475,7 +475,7 @@ def test_a_prompt_that_begins_like_an_earlier_one_is_taken_for_cached_until_usag
 
 
 def test_a_server_without_a_prefix_cache_caches_nothing(observed: Observed, relay: Relay) -> None:
-    observed.ledger.told_cache(128, in_use=False)
+    observed.ledger.cache_reported(128, in_use=False)
     body = {"messages": [{"role": "user", "content": "again and again. " * 200}]}
     stream_tokens(relay, relay.request(100, body), [300])
     relay.request(400, body)

@@ -1,4 +1,4 @@
-"""The sliding windows of one model."""
+"""The sliding windows of each model."""
 
 from __future__ import annotations
 
@@ -57,3 +57,20 @@ class ModelBooks:
         prefill = self.prefill_gaps.quantile(0.99, window_s)
         clear = self.clear_gaps.quantile(0.99, window_s)
         return prefill / clear if prefill and clear else None
+
+
+class Models(dict[int, ModelBooks]):
+    """The books of each model by its number, begun when they are first asked for."""
+
+    def __init__(self, windows_s: tuple[int, ...], buckets: int) -> None:
+        super().__init__()
+        self._windows_s = windows_s
+        self._buckets = buckets
+
+    def begin(self, model: int) -> ModelBooks:
+        """Empty books."""
+        books = self[model] = ModelBooks(self._windows_s, self._buckets)
+        return books
+
+    def __missing__(self, model: int) -> ModelBooks:
+        return self.begin(model)

@@ -140,7 +140,7 @@ class Exchange:
 
     def _take_read(self, read_ns: int) -> None:
         if not read_ns or (self._streams and self.reader is not None and not self.lost_sight):
-            self._ledger.told_read(self.request, read_ns)
+            self._ledger.last_read(self.request, read_ns)
         elif self.reader is not None:
             self._begun_unseen(read_ns)
 

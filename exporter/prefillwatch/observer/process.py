@@ -233,7 +233,7 @@ class Observer:
         self.ledger.page(engine_gauges.engine_page(page, at_ns, self._wall_offset()))
         blocks = [engine.block_size for engine in page.engines if engine.block_size]
         looked_up = [each.prefix_queries_total for each in page.engines if each.prefix_queries_total is not None]
-        self.ledger.told_cache(max(blocks, default=None), in_use=any(looked_up) if looked_up else None)
+        self.ledger.cache_reported(max(blocks, default=None), in_use=any(looked_up) if looked_up else None)
 
     def on_models(self, names: Sequence[str]) -> None:
         self.names.serve(names)

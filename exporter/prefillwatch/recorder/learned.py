@@ -47,8 +47,8 @@ def learned(ledger: Ledger, names: ModelNames) -> Learned:
 def _of_model(ledger: Ledger, number: int) -> LearnedOfModel:
     return LearnedOfModel(
         ledger.book.baseline_samples(number, _MOST_GAPS),
-        ledger.ratio.samples(number),
-        ledger.prefixes.newest(number, _MOST_DIGESTS),
+        ledger.sizing.ratio.samples(number),
+        ledger.sizing.prefixes.newest(number, _MOST_DIGESTS),
         ledger.costs.newest(number, _MOST_STEPS),
     )
 
@@ -68,8 +68,8 @@ def recall(learned: Learned, ledger: Ledger, names: ModelNames) -> None:
 def _recall_model(learned: LearnedOfModel, ledger: Ledger, number: int) -> None:
     ledger.book.recall_baseline(number, learned.gaps)
     for chars, tokens in learned.prompts:
-        ledger.ratio.learn(number, chars, tokens)
-    ledger.prefixes.remember(number, tuple(learned.prefixes))
+        ledger.sizing.ratio.learn(number, chars, tokens)
+    ledger.sizing.prefixes.remember(number, tuple(learned.prefixes))
     if learned.steps:
-        ledger.books(number)
+        ledger.models.begin(number)
         ledger.costs.add(number, learned.steps)

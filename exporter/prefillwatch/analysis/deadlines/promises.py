@@ -32,14 +32,26 @@ class Promises:
         due, missed = self._fluidity.gaps(gaps.slot, gaps.end_ns - gaps.start_ns, gaps.events)
         self._sink.deadlines(model, int(due.sum()), int(missed.sum()))
 
-    def finished(self, request: Request) -> None:
+    def ended(self, request: Request, time_ns: int, outcome: str) -> None:
+        """The exchange is over: judge what the client had got until then."""
+        if request.first_ns:
+            if outcome == "ok":
+                self._finished(request)
+            elif outcome == "client_closed":
+                self._left(request, time_ns)
+            else:  # upstream ended it before its end: its promises are not kept
+                self._last_silence(request, time_ns)
+        elif outcome == "ok" and not request.streaming:
+            self._whole(request, time_ns)
+
+    def _finished(self, request: Request) -> None:
         """The answer came to its end."""
         tpot = self._book.time_per_output_token(list(request.slots.values()), request.generated)
         if tpot is not None:
             self._sink.tpot(request.model, tpot)
         self._judge(request, tpot)
 
-    def whole(self, request: Request, time_ns: int) -> None:
+    def _whole(self, request: Request, time_ns: int) -> None:
         """An answer that is not streamed came. Its first token is not seen, but the promises say when its last one is
         due."""
         if request.generated is None or not request.received_ns:
@@ -49,11 +61,7 @@ class Promises:
         if time_ns - request.received_ns <= ttft_target_ns + max(each - 1, 0) * tpot_target * NS:
             self._sink.within_slo(request.model)
 
-    def broken(self, request: Request, time_ns: int) -> None:
-        """Upstream ended the answer before its end, after a first token: promises of that request are not kept."""
-        self._last_silence(request, time_ns)
-
-    def left(self, request: Request, time_ns: int) -> None:
+    def _left(self, request: Request, time_ns: int) -> None:
         """The client left after its first token."""
         self._last_silence(request, time_ns)
         spent_ns = (time_ns - request.first_ns) * len(request.slots)

@@ -2,9 +2,9 @@
 
 from prefillwatch.analysis.requests.lifecycle import LOST, OUTCOMES, Event, Lifecycle, LifecycleError, outcome
 from prefillwatch.analysis.requests.models import ModelNames
-from prefillwatch.analysis.requests.prefix_cache import PrefixMemory
-from prefillwatch.analysis.requests.prompt_sizes import NONE, PromptBuckets, TokenRatio, prompt_length_windows
+from prefillwatch.analysis.requests.prompt_sizes import NONE, PromptBuckets, prompt_length_windows
 from prefillwatch.analysis.requests.request import Request
+from prefillwatch.analysis.requests.sizing import PromptSizing
 
 __all__ = [
     "LOST",
@@ -14,10 +14,9 @@ __all__ = [
     "Lifecycle",
     "LifecycleError",
     "ModelNames",
-    "PrefixMemory",
     "PromptBuckets",
+    "PromptSizing",
     "Request",
-    "TokenRatio",
     "outcome",
     "prompt_length_windows",
 ]

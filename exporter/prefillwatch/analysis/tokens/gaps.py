@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prefillwatch.analysis.arrays import FloatArray, IntArray
+from prefillwatch.analysis.arrays import FloatArray, IntArray, by_value
 from prefillwatch.analysis.tokens.baselines import Baselines
 from prefillwatch.units import NS
 
@@ -167,6 +167,16 @@ class GapBook:
         slot, start, time, count = slot[gap], start[gap], time[gap], count[gap]
         np.maximum.at(self._worst_ns, slot, time - start)
         return GapBatch(slot, self._model[slot], start, time, count, firsts, coalesced)
+
+    def generated(self, batch: GapBatch) -> dict[int, int]:
+        """Token events of a batch by model: first tokens, those that ended gaps, and coalesced ones."""
+        events = dict(batch.coalesced)
+        for slot, _ in batch.firsts:
+            model = self.model(slot)
+            events[model] = events.get(model, 0) + 1
+        for model, own in by_value(batch.model):
+            events[model] = events.get(model, 0) + len(batch.model[own])
+        return events
 
     def _note_firsts(self, slot: IntArray, time: IntArray, head: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
         fresh = head & (self._first_ns[slot] == _NEVER)

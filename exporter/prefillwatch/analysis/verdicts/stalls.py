@@ -6,7 +6,7 @@ it always is one (`StallRule`). The excess is what goes beyond the baseline of t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,10 @@ from prefillwatch.analysis.tokens import GapBook, Gaps
 from prefillwatch.analysis.verdicts.verdict import MOST
 from prefillwatch.units import NS
 
-AFTERMATH_NS = NS * 3 // 10
-"""So long after a stall its stream is watched for tokens that had been held back."""
+#: So long after a stall its stream is watched for tokens that had been held back.
+AFTERMATH_NS: Final = NS * 3 // 10
+#: From so many token events on the average length of their text is known.
+_ENOUGH_EVENTS: Final = 5
 
 
 class Return(NamedTuple):
@@ -28,14 +30,25 @@ class Return(NamedTuple):
     tokens: float
     """That it brought, in units of the stream's average token event."""
     chars: int = 0
-    usual_chars: float = 0.0
+    average_chars: float = 0.0
     """Characters per token event before; 0 unknown."""
     first_burst: int = 0
     """Token events of the read before it, if that was the first of the stream."""
 
+    @classmethod
+    def of(cls, request: Request, events: int, chars: int, tokens: int) -> Return:
+        """A read of this request that is not noted yet. ``tokens`` is what usage reported for it; 0: nothing."""
+        each = request.reported_tokens / request.reported_events if tokens and request.reported_events else 1.0
+        return cls(
+            tokens=max(tokens / each, events) if tokens else events,
+            chars=chars,
+            average_chars=request.chars / request.events if request.events >= _ENOUGH_EVENTS else 0.0,
+            first_burst=request.events if request.last_ns == request.first_ns else 0,
+        )
+
     def held_back(self, events: int) -> float:
         """Tokens that its text must hold beyond one per event."""
-        return max(0.0, self.chars / self.usual_chars - events) if self.usual_chars else 0.0
+        return max(0.0, self.chars / self.average_chars - events) if self.average_chars else 0.0
 
 
 class Silence(NamedTuple):

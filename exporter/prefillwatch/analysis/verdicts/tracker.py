@@ -11,16 +11,17 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from prefillwatch.analysis.arrays import BoolArray, IntArray
 from prefillwatch.analysis.cost import Costs
 from prefillwatch.analysis.delays import Stall
 from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.requests import LOST, PromptBuckets, Request
 from prefillwatch.analysis.settings import WaitRule
-from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, StepFacts
+from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, Step, StepFacts
 from prefillwatch.analysis.tokens import Gaps
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.analysis.verdicts.case import CaseBuilder
-from prefillwatch.analysis.verdicts.evidence import EvidenceLog
+from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
 from prefillwatch.analysis.verdicts.incidents import IncidentBook
 from prefillwatch.analysis.verdicts.stalls import StallWatch, held_by_client
 from prefillwatch.analysis.verdicts.verdict import MOST, judge
@@ -35,6 +36,8 @@ _PATIENCE_NS: Final = 30 * NS
 #: Stalls whose silence began, and ended, within this are judged together.
 _TOGETHER_NS: Final = 50_000_000
 _CROWD: Final = 64
+#: A read so near to the end of a time in which a relay did not run is late by its fault.
+_LATE_NS: Final = NS // 50
 #: Outcomes of an answer that upstream broke off: the silence before was real.
 _BROKEN: Final = frozenset({"error_in_stream", "upstream_truncated"})
 
@@ -65,6 +68,36 @@ class StallTracker:
         self._waits = WaitWatch(wait_rule, self.evidence, self.incidents, costs, buckets.edges[0])
         self._ended: list[Stall] = []  # not measured yet
         self._pending: list[Stall] = []
+
+    # --- What was seen ---
+
+    def sent(self, request: Request) -> None:
+        """A prompt was handed to upstream."""
+        self.evidence.requests.sent(request)
+
+    def steps(self, steps: list[Step]) -> None:
+        """Steps seen from the wire."""
+        self.evidence.steps.add(steps)
+
+    def page(self, page: EnginePage) -> None:
+        """Upstream's metrics were read."""
+        self.evidence.pages.add(page)
+
+    def hole(self, now_ns: int) -> None:
+        """Records of a relay were lost: any of its streams may have been read."""
+        self.evidence.holes.add(now_ns, now_ns, 1.0)
+
+    def lagged(self, start_ns: int, end_ns: int) -> None:
+        """A relay did not run between these moments."""
+        self.evidence.own_lag.add(start_ns, end_ns, (end_ns - start_ns) / NS)
+
+    def lagged_at(self, times_ns: IntArray) -> BoolArray:
+        """For each moment whether a relay did not run then, so that what was read is late by our own fault."""
+        return self.evidence.own_lag.touching(times_ns, _LATE_NS)
+
+    def request(self, rid: int) -> Request | None:
+        """One of the last minutes."""
+        return self.evidence.requests.find(rid)
 
     def facts(self, facts: list[StepFacts]) -> None:
         """Steps that became final."""

@@ -29,16 +29,16 @@ def asked(observed: Observed, index: int = 0) -> list[tuple[Ask, tuple[int, ...]
 def empty(observed: Observed) -> None:
     """Nothing of any request is left anywhere."""
     ledger = observed.ledger
-    room = ledger.timeline._room
+    queue = ledger.timeline._queue
     assert not ledger.requests
     assert not len(ledger.book)
     assert ledger.heartbeat.decoding == 0
     assert not any(ledger._figures._decoding.values())
     assert not ledger._figures._unsized
     left = [ledger.causes.watch.open, ledger.causes.watch._owners, ledger.causes._waits._late]
-    left += [ledger.causes.evidence.requests.awaiting, room.waiting, room.unplaced, room.firsts]  # type: ignore[list-item]
+    left += [ledger.causes.evidence.requests.awaiting, queue.waiting, queue.unplaced, queue.firsts]  # type: ignore[list-item]
     assert not any(left)
-    assert all(prompt.is_over for prompt in room._known.values())
+    assert all(prompt.is_over for prompt in queue._known.values())
     assert not [incident for incident in ledger.causes.incidents.open if incident.live]
     assert not any(observed.names._held)
     assert not any(relay.streams or relay.digest or relay.reading._expected for relay in observed.taps.relays.values())

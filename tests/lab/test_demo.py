@@ -56,7 +56,7 @@ def test_says_where_to_look_shows_figures_and_leaves_nothing_behind() -> None:
     assert "2 readers have answers streaming" in text
     assert re.search(r"live page +http://127\.0\.0\.1:\d+/\n", text)
     assert "It ends in 5 s." in text
-    rows = [line for line in said if re.match(r" +\d:\d\d +(\d+ ms|–)", line)]
+    rows = [line for line in said if re.match(r" +\d:\d\d +([\d.]+ m?s|–)", line)]
     assert len(rows) >= 2
     assert re.search(r" \d+ ms", rows[-1]), "gaps are known after a few seconds"
     assert said[-1] == "stopping"

@@ -49,9 +49,9 @@ def test_the_trap_works(trap: Path) -> None:
 
 def test_children_of_an_experiment_do_not_either(trap: Path) -> None:
     async def go() -> list[str]:
-        async with Child("--version") as child:
+        async with Child(python_module("prefillwatch", "--version")) as child:
             await child.ended()
-        return child.output
+        return list(child.lines)
 
     (line,) = asyncio.run(go())
     assert "prefillwatch" in line
@@ -67,8 +67,9 @@ def test_a_child_of_an_experiment_ends_with_it() -> None:
     script = (
         "import asyncio\n"
         "from prefillwatch.lab.child import Child\n"
+        "from prefillwatch.own_process import python_module\n"
         "async def main():\n"
-        "    async with Child('sim', '--listen', '127.0.0.1:0') as child:\n"
+        "    async with Child(python_module('prefillwatch', 'sim', '--listen', '127.0.0.1:0')) as child:\n"
         "        print(child.pid, flush=True)\n"
         "        await child.ended()\n"
         "asyncio.run(main())\n"

@@ -16,7 +16,8 @@ import pytest
 from prefillwatch.errors import StartError
 from prefillwatch.lab import demo as demo_module
 from prefillwatch.lab.child import Child
-from prefillwatch.lab.demo import DemoSettings, demo
+from prefillwatch.lab.demo import DemoSettings, check, demo
+from prefillwatch.own_process import python_module
 from prefillwatch.settings.addresses import ListenAddress
 
 ANY = ListenAddress("127.0.0.1", 0)
@@ -96,12 +97,12 @@ def test_an_address_that_was_asked_for_is_not_replaced(taken_port: int) -> None:
 
 def test_a_child_that_will_not_end_is_killed() -> None:
     async def main() -> None:
-        async with Child("sim", "--listen", "127.0.0.1:0", grace_seconds=0.2) as child:
-            while not any("serves" in line for line in child.output):
-                child.check()
+        async with Child(python_module("prefillwatch", "sim", "--listen", "127.0.0.1:0"), stop_seconds=0.2) as child:
+            while not any("serves" in line for line in child.lines):
+                check("sim", child)
                 await asyncio.sleep(0.02)
             os.kill(child.pid, signal.SIGSTOP)
         with pytest.raises(StartError, match="exit code -9"):
-            child.check()
+            check("sim", child)
 
     asyncio.run(main())

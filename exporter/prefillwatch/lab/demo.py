@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import click
 import httpx
 
-from prefillwatch.errors import StartError
+from prefillwatch.errors import ERROR_PREFIX, StartError
 from prefillwatch.lab.child import Child
 from prefillwatch.lab.load import CHAT, DOCUMENT, QUESTION, Kind, LoadSettings, run_load
 from prefillwatch.lab.simulator.settings import SimSettings
 from prefillwatch.lab.status import HEADING, clock, incident_line, newly_over, read_status, status_line
+from prefillwatch.own_process import python_module
 from prefillwatch.report import aligned
 from prefillwatch.settings.addresses import ListenAddress
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 START_LIMIT_SECONDS = 30.0
 STATUS_EVERY_SECONDS = 2.0
+_LINES_SHOWN = 20
 UNTIL_STOPPED_SECONDS = 10.0 * 365 * 86400
 EXPLANATION = """\
 {victims} readers have answers streaming all the time. Others chat, and about every ten seconds somebody pastes a
@@ -65,13 +67,13 @@ async def demo(settings: DemoSettings, say: Callable[[str], None] = click.echo) 
     with _signals_set(stopped):
         place = _choose_place(settings)
         async with AsyncExitStack() as stack:
-            simulator = await stack.enter_async_context(Child(*_simulator_arguments(settings, place)))
-            await _wait_until_ready(simulator, f"http://{place.simulator}/health", stopped)
-            sidecar = await stack.enter_async_context(Child(*_sidecar_arguments(place)))
-            await _wait_until_ready(sidecar, f"http://{place.admin}/readyz", stopped)
+            simulator = await stack.enter_async_context(_child(*_simulator_arguments(settings, place)))
+            await _wait_until_ready("sim", simulator, f"http://{place.simulator}/health", stopped)
+            sidecar = await stack.enter_async_context(_child(*_sidecar_arguments(place)))
+            await _wait_until_ready("serve", sidecar, f"http://{place.admin}/readyz", stopped)
             if not stopped.is_set():
                 _introduce(settings, place, say)
-                await _play(settings, place, [simulator, sidecar], stopped, say)
+                await _play(settings, place, {"sim": simulator, "serve": sidecar}, stopped, say)
             say("stopping")
 
 
@@ -120,16 +122,30 @@ def _sidecar_arguments(place: _Place) -> tuple[str, ...]:
     return ("serve", "--upstream", upstream, "--listen", str(place.listen), "--admin", str(place.admin))
 
 
-async def _wait_until_ready(child: Child, url: str, stopped: asyncio.Event) -> None:
+def _child(*arguments: str) -> Child:
+    return Child(python_module("prefillwatch", *arguments))
+
+
+def check(name: str, child: Child) -> None:
+    """Raises StartError, with the last lines it wrote, if `prefillwatch <name>` has ended."""
+    if child.code is not None:
+        # Its errors become part of ours: once is enough to say whose they are.
+        said = (
+            "\n".join(line.removeprefix(ERROR_PREFIX) for line in [*child.lines][-_LINES_SHOWN:]) or "it said nothing"
+        )
+        raise StartError(f"prefillwatch {name} ended with exit code {child.code}:\n{said}")
+
+
+async def _wait_until_ready(name: str, child: Child, url: str, stopped: asyncio.Event) -> None:
     deadline = time.monotonic() + START_LIMIT_SECONDS
     async with httpx.AsyncClient(trust_env=False) as client:
         while not stopped.is_set():
-            child.check()
+            check(name, child)
             with contextlib.suppress(httpx.HTTPError):
                 if (await client.get(url, timeout=1.0)).status_code == 200:
                     return
             if time.monotonic() > deadline:
-                raise StartError(f"{child.name} was not ready within {START_LIMIT_SECONDS:g} s")
+                raise StartError(f"prefillwatch {name} was not ready within {START_LIMIT_SECONDS:g} s")
             await asyncio.sleep(0.1)
 
 
@@ -153,7 +169,11 @@ def _introduce(settings: DemoSettings, place: _Place, say: Callable[[str], None]
 
 
 async def _play(
-    settings: DemoSettings, place: _Place, children: list[Child], stopped: asyncio.Event, say: Callable[[str], None]
+    settings: DemoSettings,
+    place: _Place,
+    children: dict[str, Child],
+    stopped: asyncio.Event,
+    say: Callable[[str], None],
 ) -> None:
     """Sends traffic and tells how it goes until time is up, somebody stops it, or a part breaks."""
     began = time.monotonic()
@@ -166,7 +186,7 @@ async def _play(
         asyncio.ensure_future(run_load(_load_settings(settings, place), tell_of_document)),
         asyncio.ensure_future(_tell_status(place, began, say)),
         asyncio.ensure_future(stopped.wait()),
-        *(asyncio.ensure_future(child.ended()) for child in children),
+        *(asyncio.ensure_future(child.ended()) for child in children.values()),
     ]
     try:
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
@@ -176,8 +196,8 @@ async def _play(
         await asyncio.gather(*parts, return_exceptions=True)
     for part in done:
         part.result()
-    for child in children:
-        child.check()
+    for name, child in children.items():
+        check(name, child)
 
 
 def _load_settings(settings: DemoSettings, place: _Place) -> LoadSettings:

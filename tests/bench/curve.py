@@ -4,10 +4,10 @@
     python -m tests.bench.curve --before DIR                  another checkout beside this one, in turn
     python -m tests.bench.curve --streams 2000 --profile      where the time goes
 
-All streams together have 10,000 tokens/s, each read is one token, and whoever is done is followed by the next request at
-once. Only beyond 8,000 streams there are more, so that nobody waits a second for a token, which would be a stall. For
-each number of streams there are two loads, with short and with long answers. With n tokens per request, CPU per token is
-t + r / n: two equations for the cost t of a token and r of a request.
+All streams together have 10,000 tokens/s, each read is one token, and whoever is done is followed by the next request
+at once. Only beyond 8,000 streams there are more, so that nobody waits a second for a token, which would be a stall.
+For each number of streams there are two loads, with short and with long answers. With n tokens per request, CPU per
+token is t + r / n: two equations for the cost t of a token and r of a request.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.observer import DATA, NS, PACKET_NS, Feeder, Record, chunk, event, open_streams
+from tests.bench.observer import DATA, PACKET_NS, Feeder, Record, chunk, event, open_streams
 from tests.bench.report import markdown
 
 from prefillwatch.wire.tap import End, Finish, Kind, encode_payload
 
+NS = 1_000_000_000  # its own, so that checkouts of any age can be measured
 STREAMS = (64, 256, 1000, 2000, 5000, 10_000)
 RATE = 10_000  # tokens per second of all streams together
 SLOWEST = 1.25  # tokens per second of one stream
@@ -121,6 +122,7 @@ def traffic(streams: int, tokens: int) -> Iterator[Record]:
             last += 1
             ids[place], left[place], length[place] = last, tokens, tokens
             yield from open_streams(now, [last])
+            now -= draw.randrange(period)  # its first token comes somewhere within the time of one
         heapq.heapreplace(due, (now + period, place))
 
 
@@ -142,7 +144,9 @@ def measured(streams: list[int], rounds: int, before: Path | None) -> dict[str, 
 def of_checkout(checkout: Path, streams: int) -> dict[str, float]:
     path = os.pathsep.join([str(checkout), str(checkout / "exporter")])
     command = [sys.executable, __file__, "--one", str(streams)]
-    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, cwd=checkout, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path}, cwd=checkout, stdout=subprocess.PIPE, check=True
+    )
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 
@@ -175,9 +179,9 @@ def main() -> None:
         print(json.dumps(point(args.one)))
     elif args.profile:
         for streams in args.streams:
-            profile = cProfile.Profile()
+            profile = cProfile.Profile(time.thread_time)
             cost(streams, args.tokens, profile)
-            pstats.Stats(profile).sort_stats("tottime").print_stats(45)
+            pstats.Stats(profile).sort_stats("tottime").print_stats(60)
     else:
         print(table(measured(args.streams, args.rounds, args.before)))
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
+from prefillwatch.analysis.arrays import FloatArray
 from prefillwatch.contract import limits
 from prefillwatch.contract.buckets import PROMPT_EDGES, WINDOWS_S
 
@@ -27,6 +29,11 @@ class StallRule(msgspec.Struct, frozen=True):
         if not baseline_s:
             return self.always
         return min(max(self.min_gap, self.factor * baseline_s * tokens), self.always)
+
+    def least_seconds_of(self, baselines_s: FloatArray) -> FloatArray:
+        """`least_seconds` of many baselines at once, for one token each; 0 where a baseline is not known."""
+        known = np.clip(self.factor * baselines_s, self.min_gap, None)
+        return np.where(baselines_s > 0, np.minimum(known, self.always), self.always)
 
 
 class WaitRule(msgspec.Struct, frozen=True):

@@ -89,7 +89,7 @@ class Reading:
 
     def _take_expected(self, packet: Packet) -> list[Record]:
         """Note the reads that are as expected; the records that are left."""
-        times, keys, payloads = packet.columns()
+        columns = times, keys, payloads = packet.columns()
         found = list(map(self._expected.get, keys))
         others: set[int] = set()  # streams that take the long path
         if None in found:
@@ -101,14 +101,23 @@ class Reading:
             payload.removeprefix(read.head).removesuffix(read.tail)
             for read, payload in zip(reads, payloads, strict=True)
         ]
-        chars = text_lengths(texts)
-        others |= _misfits(reads, payloads, texts, chars)
-        if others:
+        others |= _misfits(reads, payloads, texts)
+        if others:  # their texts would keep those of all from being decoded together
             as_expected = [read.number not in others for read in reads]
+            times, texts = list(compress(times, as_expected)), list(compress(texts, as_expected))
+            reads = list(compress(reads, as_expected))
+        chars = text_lengths(texts)
+        if 0 in chars:
+            odd = {read.number for read, count in zip(reads, chars, strict=True) if not count}
+            others |= odd
+            as_expected = [read.number not in odd for read in reads]
             times, chars = list(compress(times, as_expected)), list(compress(chars, as_expected))
             reads = list(compress(reads, as_expected))
         self._note(reads, times, chars)
-        return [record for record in packet if record[1] in others] if others else []
+        if not others:
+            return []
+        rest = zip(*columns, strict=True)
+        return [(at, key >> 8, key & 0xFF, payload) for at, key, payload in rest if key >> 8 in others]
 
     def _note(self, reads: list[ExpectedRead], times: Sequence[int], chars: list[int]) -> None:
         """The books that `Ledger.token` would keep of each of these."""
@@ -182,14 +191,14 @@ class Reading:
             self.out_of_order += 1
 
 
-def _misfits(reads: list[ExpectedRead], payloads: list[bytes], texts: list[bytes], chars: list[int]) -> set[int]:
-    """Streams with a read that was not as expected. Of no read more was taken off than its stream's frame, so all are
-    as expected if together as much was taken off as there is of all frames."""
+def _misfits(reads: list[ExpectedRead], payloads: list[bytes], texts: list[bytes]) -> set[int]:
+    """Streams with a read that has not the expected frame. Of no read more was taken off than its stream's frame, so
+    all have it if together as much was taken off as there is of all frames."""
     taken_off = sum(map(len, payloads)) - sum(map(len, texts))
-    if taken_off == sum([read.frame for read in reads]) and 0 not in chars:
+    if taken_off == sum([read.frame for read in reads]):
         return set()
     return {
         read.number
-        for read, payload, text, count in zip(reads, payloads, texts, chars, strict=True)
-        if not count or len(payload) - len(text) != read.frame
+        for read, payload, text in zip(reads, payloads, texts, strict=True)
+        if len(payload) - len(text) != read.frame
     }

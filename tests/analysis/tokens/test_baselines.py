@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -96,3 +98,15 @@ def test_models_are_kept_apart() -> None:
 @pytest.mark.parametrize(("values", "median"), [([3], 3), ([1, 2], 1), ([3, 1, 2], 2), ([4, 3, 2, 1], 2)])
 def test_lower_median(values: list[int], median: int) -> None:
     assert lower_median(np.array(values, dtype=np.float32)) == median
+
+
+def test_of_many_slots_at_once_as_of_each() -> None:
+    baselines, draw = fresh(), np.random.default_rng(1)
+    for slot, count in enumerate([0, 1, 4, 5, 6, 31, 32, 33, 100]):
+        baselines.open(slot)
+        if count:
+            note(baselines, [slot] * count, draw.uniform(0.01, 0.5, count))
+    slots = draw.permutation(9)
+    one_by_one = [baselines.of_slot(slot) for slot in slots.tolist()]
+    together = baselines.of_slots(slots).tolist()
+    assert [None if math.isnan(each) else each for each in together] == one_by_one

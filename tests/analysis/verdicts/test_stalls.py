@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from prefillwatch.analysis.delays import Stall
@@ -128,3 +129,29 @@ def test_the_rule_can_be_set() -> None:
     assert Watched(rule).read(1045) == []
     assert len(Watched(rule).read(1055)) == 1
     assert len(Watched(rule, baseline=False).read(1510)) == 1
+
+
+def test_the_least_that_is_a_stall_is_the_same_for_many_baselines_at_once() -> None:
+    rule = StallRule()
+    baselines = np.array([0.0, 0.001, 0.024, 0.025, 0.026, 0.1, 0.249, 0.25, 0.26, 5.0])
+    assert rule.least_seconds_of(baselines).tolist() == [rule.least_seconds(each) for each in baselines.tolist()]
+
+
+def test_a_slow_stream_stalls_by_its_own_measure_among_quick_ones() -> None:
+    """Eight streams at 20 ms per token and one at 200 ms: 300 ms stall the eight, 900 ms all."""
+    book = GapBook()
+    watch = StallWatch(StallRule(), book)
+    slots = [book.open(0) for _ in range(9)]
+    for slot in slots:
+        watch.begin(slot, Request(rid=slot, endpoint="completions", received_ns=1, model=0))
+        book.note_clear([slot] * 8, [0.2 if slot == slots[-1] else 0.02] * 8)
+    book.tokens(slots, [MS] * 9, [1] * 9)
+    assert {stall.slot for stall in watch.lasting(301 * MS, 0)} == set(slots[:-1])
+    assert {each.slot for each in watch.silences(301 * MS, 0) if each.frozen} == set(slots[:-1])
+    assert {stall.slot for stall in watch.lasting(901 * MS, 0)} == set(slots)
+    batch = book.tokens(slots, [901 * MS] * 9, [1] * 9)
+    ended, _ = watch.ended(Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events), 0)
+    assert {stall.slot for stall in ended} == set(slots)
+    batch = book.tokens(slots, [1201 * MS] * 9, [1] * 9)
+    ended, _ = watch.ended(Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events), 0)
+    assert {stall.slot for stall in ended} == set(slots[:-1])

@@ -277,6 +277,18 @@ class GapBook:
         own = self._baselines.of_slot(slot)
         return own if own is not None else self.model_baseline(self.model(slot))
 
+    def baselines(self, slots: IntArray) -> FloatArray:
+        """`baseline` of many slots at once; not a number where it is None."""
+        found = self._baselines.of_slots(slots)
+        unknown = np.isnan(found)
+        if unknown.any():
+            models = self._model[slots]
+            for model in np.unique(models[unknown]).tolist():
+                its = self.model_baseline(model)
+                if its is not None:
+                    found[unknown & (models == model)] = its
+        return found
+
     def model_baseline(self, model: int) -> float | None:
         """Seconds per token of an undisturbed stream of the model; None while less than three gaps are known."""
         return self._baselines.of_model(model)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from prefillwatch.analysis.arrays import BoolArray, IntArray
 from prefillwatch.analysis.delays import ReadAfter, Stall
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import StallRule
@@ -22,6 +23,8 @@ from prefillwatch.units import NS
 AFTERMATH_NS: Final = NS * 3 // 10
 #: From so many token events on the average length of their text is known.
 _ENOUGH_EVENTS: Final = 5
+#: A gap shorter than this part of the least that would be a stall is none, whatever the rounding.
+_SURELY: Final = 1 - 1e-9
 
 
 class Return(NamedTuple):
@@ -70,6 +73,7 @@ class StallWatch:
         self.shortest_ns = round(min(rule.min_gap, rule.always) * NS)
         self.open: dict[int, Stall] = {}
         self._owners: dict[int, Request] = {}
+        self._returned: list[tuple[int, int, Return]] = []
         self._returns: dict[tuple[int, int], Return] = {}
         self._watched: dict[int, Stall] = {}
         self._bursts: dict[int, int] = {}  # token events that ended the stall before
@@ -83,7 +87,7 @@ class StallWatch:
 
     def returned(self, slot: int, time_ns: int, details: Return) -> None:
         """A read after a silence long enough to be a stall, or with a long text."""
-        self._returns[(slot, time_ns)] = details
+        self._returned.append((slot, time_ns, details))
 
     def leave(self, slot: int) -> Stall | None:
         """The stream is over; its stall if it was in one."""
@@ -99,15 +103,15 @@ class StallWatch:
     def ended(self, gaps: Gaps, clear_step_ns: int) -> tuple[list[Stall], list[Stall]]:
         """Stalls that ended with these gaps, and open ones that turned out to be none. The gaps are in order of slot
         and time."""
-        lengths = gaps.end_ns - gaps.start_ns
-        long = lengths >= self.shortest_ns
+        long = self._may_be_stalls(gaps.slot, gaps.end_ns - gaps.start_ns, clear_step_ns)
         if self.open:
             # Tokens that reached us late can make a silence look longer than it was: its end is looked at all the same.
             first = np.append(True, gaps.slot[1:] != gaps.slot[:-1])[: len(gaps)]
             long |= first & np.isin(gaps.slot, list(self.open))
+        returned, self._returned = self._returned, []
         if not self._watched and not long.any():
-            self._returns.clear()
             return [], []
+        self._returns = {(slot, time_ns): details for slot, time_ns, details in returned}
         found: list[Stall] = []
         none: list[Stall] = []
         self._note_aftermath(gaps)
@@ -118,8 +122,19 @@ class StallWatch:
             if stall is not None:
                 stall.after += self._following(gaps, index)
                 found.append(stall)
-        self._returns.clear()
+        self._returns = {}
         return found, none
+
+    def _may_be_stalls(self, slots: IntArray, lengths_ns: IntArray, clear_step_ns: int) -> BoolArray:
+        """Which gaps are so long that they are stalls unless they brought more than one token. Streams that are slow by
+        nature have nothing but long gaps: to look at each of those would cost more than all else."""
+        long = lengths_ns >= self.shortest_ns
+        if long.any():
+            which = np.flatnonzero(long)
+            baselines = self._book.baselines(slots[which])
+            baselines[np.isnan(baselines)] = clear_step_ns / NS
+            long[which] = lengths_ns[which] >= self._rule.least_seconds_of(baselines) * (NS * _SURELY)
+        return long
 
     def _note_aftermath(self, gaps: Gaps) -> None:
         if self._watched:
@@ -172,16 +187,16 @@ class StallWatch:
         """What is silent now, and which of it is frozen. A stream whose own reader
         takes nothing is left out: we read no further for it, and a sleeping laptop is no freeze."""
         slots, seconds = self._book.open_gaps(now_ns)
+        long = self._may_be_stalls(slots, np.rint(seconds * NS).astype(np.int64), clear_step_ns)
         found = []
-        for slot, silent in zip(slots.tolist(), seconds.tolist(), strict=True):
+        for slot, silent, frozen in zip(slots.tolist(), seconds.tolist(), long.tolist(), strict=True):
             request = self._owners.get(slot)
             if request is None:
                 continue
             if request.blocked_since_ns and held_by_client(request, now_ns - round(silent * NS), now_ns):
                 continue
-            frozen = silent * NS >= self.shortest_ns and self._rule.holds(
-                silent, self._baseline_ns(slot, clear_step_ns) / NS
-            )
+            if frozen:
+                frozen = self._rule.holds(silent, self._baseline_ns(slot, clear_step_ns) / NS)
             found.append(Silence(slot, request, silent, frozen))
         return found
 
@@ -191,8 +206,12 @@ class StallWatch:
         if not len(self._book):
             return []
         slots, silent_s = self._book.open_gaps(now_ns)
-        for index in np.flatnonzero(silent_s * NS >= self.shortest_ns).tolist():
-            slot, silent_ns = int(slots[index]), round(float(silent_s[index]) * NS)
+        silences_ns = np.rint(silent_s * NS).astype(np.int64)
+        long = self._may_be_stalls(slots, silences_ns, clear_step_ns)
+        if self.open:
+            long |= (silences_ns >= self.shortest_ns) & np.isin(slots, list(self.open))
+        for index in np.flatnonzero(long).tolist():
+            slot, silent_ns = int(slots[index]), int(silences_ns[index])
             stall = self.open.get(slot) or self._notice(slot, now_ns - silent_ns, silent_ns, clear_step_ns)
             if stall is not None:
                 stall.excess_ns = max(0.0, now_ns - stall.started_ns - stall.baseline_ns)

@@ -13,7 +13,7 @@ from typing import Any
 from tests.real.client import ask
 from tests.real.engine import MODEL_NAME, Engine
 from tests.real.record_workload import Sent, Session, engine_facts, write_recording
-from tests.real.sidecar import Sidecar
+from tests.real.sidecar import Metrics, Sidecar
 from tests.real.truth.cores import CoreWatch, main_threads
 from tests.real.truth.hop import BufferingHop
 from tests.real.truth.slow_reader import CHOICES, read_slowly
@@ -41,7 +41,7 @@ class Live(Session):
 
     async def _exchange(self, sent: Sent) -> None:
         headers = {"X-Request-Id": sent.id}
-        sent.answer = await ask(self.sidecar.port, CHAT, sent.body, headers, leave=self.over, limit_seconds=170)
+        sent.answer = await ask(self.sidecar.port, CHAT, sent.body, headers, leave=self.over, limit_seconds=900)
 
     async def slow_reader(self, first: float, pause: float, tokens: int) -> None:
         """Somebody who asks for a lot and takes nothing for a while; not part of the recording, but for the fault."""
@@ -89,10 +89,16 @@ class Live(Session):
         return list(found if isinstance(found, list) else found["incidents"])
 
     async def settled(self) -> None:
-        """Wait until nothing is provisional: the sums of verdicts stand still and no incident is open."""
+        """Wait until nothing is provisional: every first token has its prefill time, and no incident is open."""
         deadline = time.monotonic() + VERDICT_LIMIT_SECONDS
         await asyncio.sleep(3.0)
-        while time.monotonic() < deadline and any(each["ongoing"] for each in await self.incidents()):
+        while time.monotonic() < deadline:
+            page = Metrics.parse((await self.scrape())["text"])
+            split = page.total("prefillwatch_prefill_seconds_count")
+            if split == page.total("prefillwatch_time_to_first_token_seconds_count") and not any(
+                each["ongoing"] for each in await self.incidents()
+            ):
+                return
             await asyncio.sleep(0.5)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -31,6 +33,12 @@ class Outcome:
     latencies: list[Latency]
     said: Said
     truth: Truth
+
+    @property
+    def pace_ms(self) -> float:
+        """How long the engine's steps without a prompt took, their median; infinite without such a step."""
+        steps = [(step.end_ns - step.start_ns) / 1e6 for step in self.truth.seen.steps if not step.prefill]
+        return statistics.median(steps) if steps else math.inf
 
     @property
     def true_stalls(self) -> Counter[str]:
@@ -118,7 +126,7 @@ def _scenario_text(outcome: Outcome) -> str:
     named = {cause: round(count) for cause, count in outcome.said.stalls().items()}
     return "\n".join(
         [
-            f"{outcome.scenario.name}: {outcome.scenario.about}",
+            f"{outcome.scenario.name}: {outcome.scenario.about}; a step without a prompt took {outcome.pace_ms:.1f} ms",
             table(outcome.confusion),
             f"stalls truly {dict(outcome.true_stalls)}, named {named}, waits named {waits(outcome.said.incidents)}",
             _times_text(outcome.times),

@@ -7,46 +7,67 @@ shows them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 from tests.real.truth.figures import prefill_error
 from tests.real.truth.outcome import Outcome, table, together
-from tests.real.truth.scenarios import chosen
+from tests.real.truth.scenarios import BY_NAME, chosen
 from tests.real.truth.true_causes import DISCARDED
 
 LEAST_SHARE = 0.95  # of stall seconds; the aim is 0.98
 LEAST_RIGHT_NAMES = 0.9
 MOST_PREFILL_ERROR = 0.05
 LEAST_EXACT = 0.4  # of quantiles; 0.9 on a quiet machine
+#: Milliseconds. A machine of its own gives steps of 9 to 15 ms; where another program keeps a core busy the engine's
+#: threads wait for each other and a step takes seconds. Nothing that is timed means anything then.
+SLOWEST_PACE = 100.0
 FAULTS = [each.name for each in chosen() if each.cause != "prefill"]
 PREFILLS = [each.name for each in chosen() if each.cause == "prefill"]
 Outcomes = dict[str, Outcome]
 
 
+def judged(outcomes: Outcomes, name: str) -> Outcome:
+    """What was played, if the machine let the engine run."""
+    found = outcomes[name]
+    if found.pace_ms > SLOWEST_PACE:
+        pytest.skip(f"{name}: the engine took {found.pace_ms:.0f} ms for a step; this machine is too busy to judge by")
+    return found
+
+
+def all_judged(outcomes: Outcomes, names: Collection[str] = BY_NAME) -> list[Outcome]:
+    """As `judged`, of all of these that were played; skips if nothing is left."""
+    found = [each for name, each in outcomes.items() if name in names and each.pace_ms <= SLOWEST_PACE]
+    if not found:
+        pytest.skip("the engine hardly ran in any scenario; this machine is too busy to judge by")
+    return found
+
+
 @pytest.mark.parametrize("name", [each.name for each in chosen()])
 def test_the_scenario_made_what_it_is_for(outcomes: Outcomes, name: str) -> None:
-    outcome = outcomes[name]
+    outcome = judged(outcomes, name)
     assert outcome.true_stalls[outcome.scenario.cause], f"true stalls: {dict(outcome.true_stalls)}"
 
 
 def test_the_machine_left_enough_to_judge(outcomes: Outcomes) -> None:
-    whole = together(outcomes.values())
+    whole = together(all_judged(outcomes))
     discarded, all_seconds = whole.discarded, sum(whole.seconds.values())
     assert discarded <= all_seconds / 3, f"{discarded:.1f} of {all_seconds:.1f} s were the machine's own doing"
 
 
 def test_stalls_blamed_on_prefill_were_of_prefill(outcomes: Outcomes) -> None:
-    whole = together(outcomes.values())
+    whole = together(all_judged(outcomes))
     assert whole.precision >= LEAST_SHARE, table(whole)
 
 
 def test_stalls_of_prefill_were_blamed_on_it(outcomes: Outcomes) -> None:
-    whole = together(outcomes.values())
+    whole = together(all_judged(outcomes))
     assert whole.recall >= LEAST_SHARE, table(whole)
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_no_other_fault_is_blamed_on_prefill(outcomes: Outcomes, name: str) -> None:
-    found = outcomes[name].confusion
+    found = judged(outcomes, name).confusion
     wrong = {true: s for (true, named), s in found.seconds.items() if named == "prefill" and s}
     for cause in ("prefill", *DISCARDED):
         wrong.pop(cause, None)
@@ -55,19 +76,19 @@ def test_no_other_fault_is_blamed_on_prefill(outcomes: Outcomes, name: str) -> N
 
 @pytest.mark.parametrize("name", PREFILLS)
 def test_named_culprits_were_in_prefill_in_those_steps(outcomes: Outcomes, name: str) -> None:
-    found = outcomes[name].confusion
+    found = judged(outcomes, name).confusion
     assert found.blamed > 0
     assert found.membership >= LEAST_RIGHT_NAMES
 
 
 def test_prefill_time_is_the_engines(outcomes: Outcomes) -> None:
-    times = [outcomes[name].times for name in PREFILLS]
+    times = [each.times for each in all_judged(outcomes, PREFILLS)]
     assert abs(prefill_error(times)) <= MOST_PREFILL_ERROR, times
 
 
 @pytest.mark.parametrize("name", PREFILLS)
 def test_every_first_token_has_a_prefill_time(outcomes: Outcomes, name: str) -> None:
-    times = outcomes[name].times
+    times = judged(outcomes, name).times
     assert times.ours_count == times.requests
 
 
@@ -75,12 +96,12 @@ def test_every_first_token_has_a_prefill_time(outcomes: Outcomes, name: str) -> 
 def test_latency_in_the_windows_is_between_the_engines_and_the_clients(outcomes: Outcomes, name: str) -> None:
     """At every scrape. How far it may be from the engine's own depends on how long those who hand tokens on waited for
     a core, since gaps on the wire are then no longer the engine's."""
-    found = outcomes[name].latencies
+    found = judged(outcomes, name).latencies
     assert found
     assert not [each for each in found if not each.fits]
 
 
 def test_latency_in_the_windows_is_the_engines(outcomes: Outcomes) -> None:
     """Wherever the machine left everybody a core."""
-    found = [each for name in PREFILLS for each in outcomes[name].latencies]
+    found = [each for outcome in all_judged(outcomes, PREFILLS) for each in outcome.latencies]
     assert sum(each.is_the_engines for each in found) >= LEAST_EXACT * len(found)

@@ -1,6 +1,7 @@
 """Lost time: a stall of one stream, or the wait of one request for its first token, with whatever is known of it.
 
-Times are monotonic nanoseconds. A delay is provisional until its verdict is final; it belongs to one incident.
+Times are monotonic nanoseconds. A delay is provisional until its verdict is final. Delays of one cause that follow each
+other closely make an incident.
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ class Delay:
     shares: tuple[Share, ...] = ()
     evidence: Evidence = field(default_factory=dict)
     decoding: int = 0  # streams that were decoding then
-    incident: Incident | None = None
 
     def length_ns(self, now_ns: int) -> int:
         return (self.ended_ns or now_ns) - self.started_ns

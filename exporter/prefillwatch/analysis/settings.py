@@ -13,15 +13,16 @@ from prefillwatch.contract.buckets import PROMPT_EDGES, WINDOWS_S
 
 class StallRule(msgspec.Struct, frozen=True):
     """A gap is a stall when it is at least ``min_gap`` and ``factor`` times the baseline per token it brought, or at
-    least ``always``, whoever kept the tokens."""
+    least ``always``, whatever held the tokens back."""
 
     min_gap: float = limits.STALL_MIN_GAP
     factor: float = limits.STALL_FACTOR
     always: float = limits.STALL_ALWAYS
 
     def holds(self, gap_s: float, baseline_s: float | None, tokens: float = 1.0) -> bool:
-        """Whether a gap that brought so many tokens is a stall. ``baseline_s`` is what one takes undisturbed; where it
-        is not known (None or 0) only the longest gaps are."""
+        """Whether a gap that brought so many tokens is a stall. ``baseline_s`` is what one token takes undisturbed;
+        None or 0 where that is not known, and then only the longest gaps are stalls. (A median of 0 comes of tokens
+        that were delivered in bursts, and shows no pace.)"""
         return gap_s >= self.least_seconds(baseline_s, tokens)
 
     def least_seconds(self, baseline_s: float | None, tokens: float = 1.0) -> float:

@@ -251,9 +251,9 @@ def _by_step(figures: Figures) -> Finding:
 
 
 def _stall_from(histogram: Histogram) -> float:
-    """From which length on a gap counts as a stall, by the median of usual ones: at most, given its bucket."""
+    """From which length on a gap counts as a stall, by the upper bound of the bucket that holds the median."""
     median = histogram.quantile(0.5)
-    return max(thresholds.STALL.min_gap, thresholds.STALL.factor * median.high if median else 0.0)
+    return thresholds.STALL.least_seconds(median.high if median else None)
 
 
 # --- As histograms without causes let one guess -------------------------------------------------------------------
@@ -262,7 +262,7 @@ def _stall_from(histogram: Histogram) -> float:
 def _guessed(figures: Figures) -> Finding:
     gaps = figures.gaps
     assert gaps is not None
-    least = min(max(limits.ITL_PROMISE, _stall_from(gaps)), thresholds.STALL.always)
+    least = max(limits.ITL_PROMISE, _stall_from(gaps))
     if gaps.beyond(least)[0] and gaps.count >= thresholds.FEWEST_GAPS:
         return _too_coarse(gaps, least, wording.spread(gaps))
     pauses, bound = gaps.above(least)

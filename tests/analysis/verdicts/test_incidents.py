@@ -131,7 +131,6 @@ def test_of_stalls_that_are_alike_the_first_gives_the_evidence(order: tuple[int,
     (incident,) = close(final)
     assert incident.final.evidence == {"of": "1"}
     for index in order:
-        alike[index].incident = None
         lasting.hold(alike[index], 12 * NS)
     (incident,) = lasting.open
     assert incident.tally(12 * NS).evidence == {"of": "1"}

@@ -56,8 +56,24 @@ class TestStalls:
 
     @pytest.mark.parametrize(
         ("usual", "gap", "stalls"),
-        [(0.001, 0.05, 0), (0.04, 0.15, 0), (0.04, 0.17, 1), (0.5, 0.9, 0), (0.5, 1.1, 1)],
-        ids=["too short to feel", "not 4 times", "4 times", "a slow server", "a second is always one"],
+        [
+            (0.001, 0.05, 0),
+            (0.04, 0.15, 0),
+            (0.04, 0.17, 1),
+            (0.5, 0.9, 0),
+            (0.5, 1.1, 1),
+            (0.0, 0.9, 0),
+            (0.0, 1.0, 1),
+        ],
+        ids=[
+            "too short to feel",
+            "not 4 times",
+            "4 times",
+            "a slow server",
+            "a second is always one",
+            "bursts",
+            "a second between bursts",
+        ],
     )
     def test_what_counts(self, usual: float, gap: float, stalls: int) -> None:
         assert stalls_of([[usual] * 9 + [gap]]).stalls == stalls

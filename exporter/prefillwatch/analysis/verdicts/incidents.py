@@ -17,6 +17,7 @@ class IncidentBook:
     def __init__(self) -> None:
         self.open: list[Incident] = []
         self._count = 0
+        self._of: dict[Delay, Incident] = {}  # of each provisional delay
 
     def hold(self, delay: Delay, now_ns: int) -> None:
         """A provisional delay, seen for the first time or judged anew."""
@@ -25,12 +26,13 @@ class IncidentBook:
     def settle(self, delay: Delay, now_ns: int) -> None:
         """The verdict is final."""
         incident = self._place(delay, now_ns)
+        del self._of[delay]
         incident.live.pop(delay, None)
         incident.final.add(delay, now_ns)
 
     def drop(self, delay: Delay) -> None:
         """It was no delay after all."""
-        incident, delay.incident = delay.incident, None
+        incident = self._of.pop(delay, None)
         if incident is not None:
             incident.live.pop(delay, None)
             self._forget_if_empty(incident)
@@ -55,7 +57,7 @@ class IncidentBook:
         )
 
     def _place(self, delay: Delay, now_ns: int) -> Incident:
-        old = delay.incident
+        old = self._of.get(delay)
         if old is not None and old.cause == delay.cause:
             old.stretch(delay)
             return old
@@ -67,7 +69,7 @@ class IncidentBook:
             self._hand_over(old, incident)
         incident.live[delay] = None
         incident.stretch(delay)
-        delay.incident = incident
+        self._of[delay] = incident
         return incident
 
     def _begin(self, delay: Delay) -> Incident:

@@ -62,7 +62,7 @@ def judge(runs: Sequence[RunFigures], response: Response, rule: StallRule) -> Ve
     if stalling:
         sentence = f"This model on this machine shows the effect: {prompt}, {beside}. {_stalled(response, stalling)}"
         return Verdict(Effect.FREEZES, sentence, ratio)
-    threshold = max(rule.min_gap, rule.factor * baseline)
+    threshold = rule.least_seconds(baseline)
     if baseline + largest.work_seconds >= threshold:
         return Verdict(
             Effect.SLICED,

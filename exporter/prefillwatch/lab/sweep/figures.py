@@ -80,7 +80,10 @@ class Stalls(msgspec.Struct, frozen=True, kw_only=True):
 def stalls_of(streams: Sequence[Sequence[float]], rule: StallRule | None = None) -> Stalls:
     """Of the gaps of each stream, in seconds. The rule is that of the exporter, with the stream's own median."""
     rule = rule or StallRule()
-    found = [_excesses(gaps, rule) for gaps in streams]
+    found = []
+    for gaps in streams:
+        median = sorted(gaps)[quantile_rank(0.5, len(gaps)) - 1] if gaps else None
+        found.append([gap - (median or 0.0) for gap in gaps if rule.holds(gap, median)])
     return Stalls(
         stalls=sum(map(len, found)),
         stall_seconds=sum(map(sum, found)),
@@ -88,14 +91,6 @@ def stalls_of(streams: Sequence[Sequence[float]], rule: StallRule | None = None)
         streams=len(streams),
         frozen_streams=sum(map(bool, found)),
     )
-
-
-def _excesses(gaps: Sequence[float], rule: StallRule) -> list[float]:
-    if not gaps:
-        return []
-    usual = sorted(gaps)[quantile_rank(0.5, len(gaps)) - 1]
-    least = min(max(rule.min_gap, rule.factor * usual), rule.always)
-    return [gap - usual for gap in gaps if gap >= least]
 
 
 class ProbeFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,9 +53,9 @@ def test_figures_are_shown_and_unknown_ones_are_not_zero() -> None:
     registry.gauge(table.KV_CACHE_USAGE).set(("0",), 0.917)
     registry.gauge(table.UPSTREAM_REQUESTS).set(("1", "running"), 0)
     text = Page(fallback(registry.snapshot(), ready=True)).text
-    assert "llama 6 2 none 345.0 ms none" in text
-    assert "0 91.7% 8 unknown unknown" in text
-    assert "1 unknown 0 unknown unknown" in text
+    assert "llama 6 2 – 345 ms –" in text
+    assert "0 92 % 8 – –" in text
+    assert "1 – 0 – –" in text
 
 
 def test_names_and_reasons_cannot_bring_markup() -> None:

@@ -72,7 +72,7 @@ def late_first_tokens(figures: Figures) -> Finding:
     count = sum(histogram.count for histogram in figures.first_tokens.values())
     if not figures.first_tokens:
         return Finding(symptom, LATE_TITLE, Seen.UNKNOWN, "No first token came, or none is told.")
-    late = {size: _late(size, histogram) for size, histogram in figures.first_tokens.items()}
+    late = {size: histogram.above(_promise(size)) for size, histogram in figures.first_tokens.items()}
     numbers: dict[str, Number] = {"first_tokens": count}
     for size, (number, promise) in late.items():
         numbers |= {
@@ -112,11 +112,6 @@ def _all_short(prompts: Histogram | None) -> bool:
     """Whether no prompt was long enough to deserve more time than a short one."""
     longest = prompts.longest() if prompts else None
     return longest is not None and longest.high <= limits.SHORT_TOKENS
-
-
-def _late(size: str, histogram: Histogram) -> tuple[int, float]:
-    """How many came after the promise for the size, or after the first edge of the histogram above it."""
-    return histogram.above(_promise(size))
 
 
 def _promise(size: str) -> float:

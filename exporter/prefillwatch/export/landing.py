@@ -8,6 +8,7 @@ from prefillwatch import __version__
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Snapshot
 from prefillwatch.export.spec import Spec
+from prefillwatch.report import ABSENT, duration, share
 
 _LINKS = (
     ("/metrics", "metrics for Prometheus"),
@@ -47,7 +48,7 @@ def _models(values: dict[str, dict[Labels, float]]) -> list[Row]:
             _whole(values, table.DECODING_STREAMS, (model,)),
             _whole(values, table.PREFILLING_REQUESTS, (model,)),
             *(
-                _milliseconds(values[table.INTER_TOKEN_LATENCY_P99.name].get((model, _GAP_WINDOW, population)))
+                duration(values[table.INTER_TOKEN_LATENCY_P99.name].get((model, _GAP_WINDOW, population)))
                 for population in table.POPULATION.values
             ),
         ]
@@ -60,7 +61,7 @@ def _engines(values: dict[str, dict[Labels, float]]) -> list[Row]:
     return [
         [
             engine,
-            _percent(values[table.KV_CACHE_USAGE.name].get((engine,))),
+            share(values[table.KV_CACHE_USAGE.name].get((engine,))),
             _whole(values, table.UPSTREAM_REQUESTS, (engine, "running")),
             _whole(values, table.UPSTREAM_REQUESTS, (engine, "waiting")),
             _whole(values, table.PREEMPTIONS, (engine,)),
@@ -79,12 +80,4 @@ def _table(titles: tuple[str, ...], rows: list[Row]) -> str:
 
 def _whole(values: dict[str, dict[Labels, float]], spec: Spec, labels: Labels) -> str:
     value = values[spec.name].get(labels)
-    return "unknown" if value is None else f"{value:.0f}"
-
-
-def _percent(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.1%}"
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "none" if seconds is None else f"{seconds * 1000:.1f} ms"
+    return ABSENT if value is None else f"{value:.0f}"

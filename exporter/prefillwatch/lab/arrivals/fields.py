@@ -46,31 +46,8 @@ _TIME_NAMES: Final = {
 }
 #: Mooncake has it with milliseconds, others with seconds.
 _EITHER_UNIT: Final = "inputlength"
-PROMPTS: Final = (
-    _EITHER_UNIT,
-    "prompttokens",
-    "contexttokens",
-    "requesttokens",
-    "inputtokens",
-    "promptlength",
-    "promptlen",
-    "inputlen",
-    "numprompttokens",
-    "numprefilltokens",
-    "in",
-)
-_OUTPUTS: Final = (
-    "outputlength",
-    "outputtokens",
-    "generatedtokens",
-    "responsetokens",
-    "completiontokens",
-    "decodetokens",
-    "outputlen",
-    "numoutputtokens",
-    "numdecodetokens",
-    "out",
-)
+_PROMPT: Final = re.compile("(num)?(prompt|input|context|request|prefill)(tokens|length|len)|in")
+_OUTPUT: Final = re.compile("(num)?(output|generated|response|completion|decode)(tokens|length|len)|out")
 #: Of a file's makers by fields that only they have: the usual size of a block, the unit of times where it is known.
 _MAKERS: Final = (
     ("chatid", 16, "s"),
@@ -102,7 +79,7 @@ def plain_key(name: str) -> str:
 
 def row_of(fields: Mapping[str, Any], *, timeless: bool) -> Row:
     """Raises ValueError, in words for the user; without a time only where ``timeless`` allows it."""
-    prompt_name = _one_of(fields, PROMPTS, "prompt_tokens")
+    prompt_name = _name_of(fields, _PROMPT, "prompt_tokens")
     time_name = next((name for name in _TIME_NAMES if fields.get(name) not in (None, "")), None)
     if time_name is None and not timeless:
         raise ValueError(f"{_missing(fields, 'arrival')}; add it, or give a rate by --arrivals-rate")
@@ -118,7 +95,7 @@ def row_of(fields: Mapping[str, Any], *, timeless: bool) -> Row:
         unit,
         why,
         _tokens(fields, prompt_name),
-        _tokens(fields, _one_of(fields, _OUTPUTS, "output_tokens")),
+        _tokens(fields, _name_of(fields, _OUTPUT, "output_tokens")),
         _blocks(fields),
         usual_block,
         fields.get("id") if "t" in fields else None,
@@ -136,8 +113,13 @@ def _blocks(fields: Mapping[str, Any]) -> tuple[Hashable, ...]:
     return tuple(blocks)
 
 
-def _one_of(fields: Mapping[str, Any], names: Iterable[str], usual: str) -> str:
-    name = next((name for name in names if fields.get(name) not in (None, "")), None)
+def has_prompts(names: Iterable[str]) -> bool:
+    """Whether one of the plain names is that of a prompt's tokens."""
+    return any(map(_PROMPT.fullmatch, names))
+
+
+def _name_of(fields: Mapping[str, Any], names: re.Pattern[str], usual: str) -> str:
+    name = next((name for name, value in fields.items() if value not in (None, "") and names.fullmatch(name)), None)
     if name is None:
         raise ValueError(f"{_missing(fields, usual)}; add it")
     return name

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import msgspec
 
-from prefillwatch.lab.arrivals.fields import PROMPTS, plain_key
+from prefillwatch.lab.arrivals.fields import has_prompts, plain_key
 from prefillwatch.lab.arrivals.schedule import ArrivalsError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def objects(path: Path, file: TextIO) -> Iterator[Numbered]:
 def _table(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[Numbered]:
     number, text = next(lines)
     header = [plain_key(name) for name in _cells(path, number, text)]
-    if not set(header) & set(PROMPTS):
+    if not has_prompts(header):
         raise ArrivalsError(f"{path}, line {number}: neither JSON nor a CSV header with known names; write {FORM}")
     for number, text in lines:
         yield f"line {number}", dict(zip(header, _cells(path, number, text), strict=False))

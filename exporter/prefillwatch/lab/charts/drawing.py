@@ -26,13 +26,10 @@ PALETTE: Final = MappingProxyType(
         "grid": ("#e2e6ea", "#30373f"),
         "calm": ("#2a6fdb", "#73a9ff"),
         "stall": ("#c8500f", "#ff9a5c"),
-        "third": ("#23804f", "#5fc794"),
-        "fourth": ("#7a4fc9", "#b89dff"),
         "shade": ("#fdeee3", "#3a2a20"),
     }
 )
-SURFACE, INK, MUTED, GRID, CALM, STALL, THIRD, FOURTH, SHADE = (light for light, _ in PALETTE.values())
-SERIES: Final = (CALM, STALL, THIRD, FOURTH)
+SURFACE, INK, MUTED, GRID, CALM, STALL, SHADE = (light for light, _ in PALETTE.values())
 
 _ROLE_OF: Final = {light: role for role, (light, _) in PALETTE.items()}
 _COLOUR: Final = re.compile("|".join(_ROLE_OF))

@@ -17,6 +17,7 @@ from prefillwatch.lab.probe.settings import START_LIMIT_S, VICTIM_PROMPT_TOKENS,
 from prefillwatch.lab.probe.timeline import Run
 from prefillwatch.lab.prompts import Prompt, PromptMaker
 from prefillwatch.lab.target import Target, TargetError, refusal
+from prefillwatch.report import duration
 from prefillwatch.units import NS
 
 #: Requests without a token after which a victim gives up.
@@ -184,7 +185,7 @@ class _Play:
         await self._until(self._taken_in, settings.arriving_seconds + settings.injection_seconds)
         self._check_prompts()
         waited = max(0, run.released_ns - run.injected_ns) / NS
-        self._say(f"taken in after {waited:.1f} s; recovery {settings.recovery_seconds:g} s")
+        self._say(f"taken in after {duration(waited)}; recovery {duration(settings.recovery_seconds)}")
         await self._until(lambda: False, settings.recovery_seconds)
 
     def _start_victims(self) -> None:
@@ -274,7 +275,7 @@ class _Play:
 
 def _sending(settings: ProbeSettings, prompt_tokens: int) -> str:
     if settings.arrivals:
-        return f"{settings.inject} recorded arrivals over {settings.arriving_seconds:.0f} s"
+        return f"{settings.inject} recorded arrivals over {duration(settings.arriving_seconds)}"
     prompts = "1 prompt" if settings.inject == 1 else f"{settings.inject} prompts"
     return f"{prompts} of {prompt_tokens:,} tokens sent"
 

@@ -71,7 +71,7 @@ class Injected:
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """Figures of one run. Stalls by the rule of design: long, and a multiple of the victim's own baseline."""
+    """Figures of one run. A stall is what `StallRule` says, by the victim's own baseline."""
 
     prompt_tokens: int
     repeat: int
@@ -128,6 +128,8 @@ def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
     used = rule or StallRule()
     stalls = [gap for gap in inside if is_stall(gap, baselines[gap.victim], used)]
     window_seconds = sum(end - start for start, end in window) / NS
+    last_first_token_ns = max((answer.reads_ns[0] for answer in run.injected if answer.reads_ns), default=0)
+    last_answers = [answers[-1] for answers in run.victims if answers]
     return RunFigures(
         prompt_tokens=run.prompt_tokens,
         repeat=run.repeat,
@@ -143,9 +145,9 @@ def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
         stalls_outside=sum(is_stall(gap, baselines[gap.victim], used) for gap in quiet),
         quiet_seconds=max(0.0, (run.ended_ns - run.streaming_ns) / NS - window_seconds) if run.streaming_ns else 0.0,
         worst_added_seconds=max((_excess(gap, baselines[gap.victim]) for gap in inside), default=0.0),
-        added_seconds=_added([gap for gap in inside if gap.start_ns < _last_first_token_ns(run)], baselines),
+        added_seconds=_added([gap for gap in inside if gap.start_ns < last_first_token_ns], baselines),
         restarts=sum(_restarts(answers, window) for answers in run.victims),
-        silent=sum(_is_silent(answers, end_ns) for answers in run.victims),
+        silent=sum(answer.complete and answer.closed_ns < end_ns for answer in last_answers),
         failed_victims=sum(any(answer.error for answer in answers) for answers in run.victims),
         prompts=_prompts(run),
         problem=run.problem,
@@ -200,28 +202,19 @@ def _added(inside: Sequence[Gap], baselines: Sequence[float | None]) -> float:
     return max(0.0, total / len(victims)) if victims else 0.0
 
 
-def _last_first_token_ns(run: Run) -> int:
-    return max((answer.reads_ns[0] for answer in run.injected if answer.reads_ns), default=0)
-
-
 def _restarts(answers: Sequence[Answer], window: Sequence[tuple[int, int]]) -> int:
     ends = [answer.reads_ns[-1] for answer in answers[:-1] if answer.reads_ns and not answer.error]
     return sum(start < end_ns < end for end_ns in ends for start, end in window)
 
 
-def _is_silent(answers: Sequence[Answer], end_ns: int) -> bool:
-    return bool(answers) and answers[-1].complete and answers[-1].closed_ns < end_ns
-
-
 def _prompts(run: Run) -> tuple[Injected, ...]:
+    found = []
     asked = run.asked_tokens or [run.prompt_tokens] * len(run.injected)
-    return tuple(_injected(answer, tokens) for answer, tokens in zip(run.injected, asked, strict=False))
-
-
-def _injected(answer: Answer, asked_tokens: int) -> Injected:
-    error = answer.error or (f"HTTP {answer.status}" if answer.status not in (0, 200) else "")
-    tokens = answer.prompt_tokens or asked_tokens
-    return Injected(tokens, answer.cached_tokens, answer.ttft_seconds, error, asked_tokens)
+    for answer, tokens in zip(run.injected, asked, strict=False):
+        error = answer.error or (f"HTTP {answer.status}" if answer.status not in (0, 200) else "")
+        known = answer.prompt_tokens or tokens
+        found.append(Injected(known, answer.cached_tokens, answer.ttft_seconds, error, tokens))
+    return tuple(found)
 
 
 def _seconds(gaps: Iterable[Gap]) -> list[float]:

@@ -118,7 +118,8 @@ def _cost(points: Sequence[Point]) -> Cost | None:
             factors, its_error = _least_squares(terms, chosen)
             if (factors >= 0).all() and factors[0] > 0 and (best is None or its_error < DEFAULT.cost.better * error):
                 best, error = factors, its_error
-    if best is None or _shrinks(points):
+    # Where the longest prompts are no more work than the shortest, it has nothing to do with tokens.
+    if best is None or (len(points) > 1 and points[-1].work_seconds <= points[0].work_seconds):
         return None
     token, context, base = best.tolist()
     return Cost(token, context, base, _r_squared(terms @ best * work, work) if len(points) >= FEWEST_SIZES else None)
@@ -134,11 +135,6 @@ def _least_squares(terms: FloatArray, chosen: list[int]) -> tuple[FloatArray, fl
 def _r_squared(fitted: FloatArray, values: FloatArray) -> float:
     total = float(((values - values.mean()) ** 2).sum())
     return max(0.0, 1 - float(((values - fitted) ** 2).sum()) / total) if total > 0 else 0.0
-
-
-def _shrinks(points: Sequence[Point]) -> bool:
-    """The longest prompts are no more work than the shortest: whatever it is, it has nothing to do with tokens."""
-    return len(points) > 1 and points[-1].work_seconds <= points[0].work_seconds
 
 
 def _levels_off(points: Sequence[Point]) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,8 +36,10 @@ def mix_figures(played: Played, seconds: float) -> MixFigures:
     until_ns = played.start_ns + round(seconds * NS)
     answers = [answer for _, answer in played.arrivals]
     read = [answer for answers_of_one in played.readers for answer in answers_of_one]
-    gaps = [_gaps(answers_of_one) for answers_of_one in played.readers]
+    # Within answers: the pause between two of them is nobody's.
+    gaps = [[gap for answer in answers_of_one for gap in answer.gaps_seconds] for answers_of_one in played.readers]
     failed = [why for answer in answers if (why := _failure(answer))]
+    ended = [answer for answer in [*answers, *read] if not _failure(answer) and 0 < answer.closed_ns <= until_ns]
     return MixFigures(
         seconds=seconds,
         requests=len(answers),
@@ -50,19 +52,14 @@ def mix_figures(played: Played, seconds: float) -> MixFigures:
         stalls=stalls_of(gaps),
         generated_tokens_per_second=sum(_tokens(answer, until_ns) for answer in [*answers, *read]) / seconds,
         prompt_tokens_per_second=_prompt_tokens(played.arrivals, until_ns) / seconds,
-        requests_per_second=sum(_ended_by(answer, until_ns) for answer in [*answers, *read]) / seconds,
-        failures=_most_common(failed),
+        requests_per_second=len(ended) / seconds,
+        failures=tuple(f"{count} × {why}" for why, count in Counter(failed).most_common(FAILURES_KEPT)),
     )
 
 
 def refusal_of(answer: Answer) -> str:
     """Why the server did not take the request; "" for one that waits or was cut, whose time counts."""
     return refusal(answer) if answer.status not in (0, 200) else ""
-
-
-def _gaps(answers: Iterable[Answer]) -> list[float]:
-    """Within answers; the pause between two of them belongs to nobody's stream."""
-    return [gap for answer in answers for gap in answer.gaps_seconds]
 
 
 def _failure(answer: Answer) -> str:
@@ -98,11 +95,3 @@ def _tokens(answer: Answer, until_ns: int) -> float:
 def _prompt_tokens(arrivals: Sequence[tuple[Arrival, Answer]], until_ns: int) -> int:
     done = [(arrival, answer) for arrival, answer in arrivals if answer.reads_ns and answer.reads_ns[0] <= until_ns]
     return sum(answer.prompt_tokens or arrival.prompt_tokens for arrival, answer in done)
-
-
-def _ended_by(answer: Answer, until_ns: int) -> bool:
-    return not _failure(answer) and 0 < answer.closed_ns <= until_ns
-
-
-def _most_common(failed: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"{count} × {why}" for why, count in Counter(failed).most_common(FAILURES_KEPT))

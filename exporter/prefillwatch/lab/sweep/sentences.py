@@ -120,7 +120,8 @@ def on_front(outcomes: Sequence[Outcome]) -> str:
         if (winner := beaten_by(outcome, outcomes)) is not None:
             beaten.setdefault(winner.label, []).append(outcome.label)
     for winner_label, labels in beaten.items():
-        said += f" {_capital(listed(map(named, labels)))} {_are(labels)} beaten by {named(winner_label)}."
+        verb = "is" if len(labels) == 1 else "are"
+        said += f" {_capital(listed(map(named, labels)))} {verb} beaten by {named(winner_label)}."
     return said
 
 
@@ -239,10 +240,6 @@ def _on_lag(name: str, outcome: Outcome) -> list[str]:
         return []
     late = f"late by {duration(lag.p99_seconds)} in the p99 and {duration(lag.max_seconds)} at most"
     return [f"{name}: this program itself was {late}; gaps are in part its own. Measure where there is less to do."]
-
-
-def _are(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
 
 
 def _capital(text: str) -> str:

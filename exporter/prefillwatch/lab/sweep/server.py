@@ -16,6 +16,7 @@ from prefillwatch.errors import ConfigError, PrefillwatchError
 from prefillwatch.lab.child import Child
 from prefillwatch.lab.sweep.said import last_error_line
 from prefillwatch.own_process import how_it_ended
+from prefillwatch.report import duration
 
 _HEALTH_EVERY_SECONDS: Final = 0.25
 
@@ -63,7 +64,7 @@ class Server:
         try:
             await asyncio.wait_for(self._until_healthy(), limit_seconds)
         except asyncio.TimeoutError:
-            raise ServerError(f"not healthy within {limit_seconds:.0f} s{self._last_words()}") from None
+            raise ServerError(f"not healthy within {duration(limit_seconds)}{self._last_words()}") from None
 
     async def ended(self) -> ServerError:
         """Waits until the server ends by itself; says how."""

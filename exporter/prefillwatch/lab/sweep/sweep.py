@@ -23,6 +23,7 @@ from prefillwatch.lab.sweep.server import Server, ServerError
 from prefillwatch.lab.sweep.store import Store
 from prefillwatch.lab.target import Target, TargetError, reach
 from prefillwatch.own_process import python_module
+from prefillwatch.report import duration
 from prefillwatch.settings.addresses import UNIX
 from prefillwatch.supervision import UpstreamCommand, free_port, prepare
 
@@ -97,9 +98,6 @@ class Sweep:
         self._store.write()
         return True
 
-    def _any_measured(self) -> bool:
-        return any(row.failure is None for row in self._store.results.settings)
-
     def _tell(self, number: int, label: str, text: str) -> None:
         self._say(f"[{number}/{len(self._settings.settings)}] {label}: {text}")
 
@@ -113,7 +111,7 @@ class Sweep:
         try:
             outcome = await self._with_server(number, setting, outcome, tell)
         except PrefillwatchError as error:
-            if isinstance(error, ConfigError) and not self._any_measured():
+            if isinstance(error, ConfigError) and all(row.failure for row in self._store.results.settings):
                 raise  # it would be the same with every other setting
             failure = " ".join(str(error).split())
             tell(f"FAILED: {failure}")
@@ -133,7 +131,7 @@ class Sweep:
         ) as server:
             await server.ready(self._settings.start_limit_seconds)
             took = time.monotonic() - began
-            tell(f"ready after {took:.0f} s")
+            tell(f"ready after {duration(took)}")
             async with LagWatch() as lag:
                 probes, mix, model = await _unless_it_dies(server, self._measured(prepared, tell))
         self._store.results.model = self._store.results.model or model
@@ -151,7 +149,7 @@ class Sweep:
         try:
             probes, mix = await asyncio.wait_for(self._measure(target, tell), limit)
         except asyncio.TimeoutError:
-            raise ServerError(f"not measured within {limit:.0f} s; the server is up but too slow") from None
+            raise ServerError(f"not measured within {duration(limit)}; the server is up but too slow") from None
         return probes, mix, target.model
 
     def _log_path(self, number: int) -> Path | None:

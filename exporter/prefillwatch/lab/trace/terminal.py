@@ -106,16 +106,13 @@ def _beat_lines(findings: Findings) -> list[str]:
     top = max((step.interval_seconds or 0 for step in steps if not step.tuning), default=0)
     if not top:
         return []
-    bars = "".join(_bar((step.interval_seconds or 0) / top) for step in steps)
+    heights = ((step.interval_seconds or 0) / top for step in steps)
+    bars = "".join(_BARS[min(int(height * len(_BARS)), len(_BARS) - 1)] for height in heights)
     marks = "".join("+" if step.tuning else "P" if step.prefill else " " for step in steps).rstrip()
     legend = "each bar a step, as high as it was long; P: with a prompt in it" + (
         ", +: kernels tried out" if "+" in marks else ""
     )
     return [bars, *([marks, f"({legend})"] if marks else [])]
-
-
-def _bar(part: float) -> str:
-    return _BARS[min(int(part * len(_BARS)), len(_BARS) - 1)]
 
 
 def _verdict(findings: Findings, cadence: CadenceFigures) -> Iterator[str]:

@@ -86,9 +86,11 @@ def _weighted_median(values: FloatArray, weights: FloatArray) -> float:
 class _RatioBook:
     """The last requests of one model: characters of their prompts, and tokens by usage."""
 
-    __slots__ = ("_chars", "_fit", "_next", "_tokens")
+    __slots__ = ("_chars", "_fit", "_fitted", "_next", "_tokens")
 
     KEPT: Final = 128
+    #: Learned anew when one in so many of those kept is new: a bound on work.
+    NEWS: Final = 16
     #: How far texts differ in tokens per character, and how many tokens a template may add: these weigh the evidence.
     SPREAD: Final = 0.2
     TEMPLATE_TOKENS: Final = 30.0
@@ -101,14 +103,14 @@ class _RatioBook:
         self._chars: FloatArray = np.zeros(self.KEPT)
         self._tokens: FloatArray = np.zeros(self.KEPT)
         self._next = 0
-        self._fit: tuple[float, float] | None = None
+        self._fit = (self.PRIOR_RATIO, 0.0)
+        self._fitted = 0  # by how many requests
 
     def add(self, chars: int, tokens: int) -> None:
         place = self._next % self.KEPT
         self._chars[place] = chars
         self._tokens[place] = tokens
         self._next += 1
-        self._fit = None
 
     def samples(self) -> list[tuple[int, int]]:
         kept = min(self._next, self.KEPT)
@@ -118,8 +120,8 @@ class _RatioBook:
 
     def fit(self) -> tuple[float, float]:
         """(characters per token, tokens of overhead per request)."""
-        if self._fit is None:
-            self._fit = self._learn()
+        if self.NEWS * (self._next - self._fitted) >= min(self._next, self.KEPT) > 0:
+            self._fit, self._fitted = self._learn(), self._next
         return self._fit
 
     def _learn(self) -> tuple[float, float]:

@@ -23,8 +23,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from prefillwatch.analysis.arrays import FloatArray
 from prefillwatch.analysis.cost import Busy, StepLaw, low_quantile_law
 from prefillwatch.analysis.steps.packing import UNLIMITED, Engine, OpenStep, Packing, Prompt
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
@@ -42,8 +45,7 @@ FINER = 16
 """Number of budgets tried between one power of two and the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     """How the engine may fill its steps."""
 
     budget: int
@@ -70,19 +72,36 @@ class Run:
     tuning: Tuning = DEFAULT
     law: StepLaw = field(default_factory=StepLaw)
     misfits: dict[Policy, float] = field(default_factory=dict)
+    in_turn: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Misfits of the policies that `misfits_of` was asked for."""
+    begin: int = field(init=False)
+    """The first step after those made up from first tokens: they may have been any number of steps."""
+    whole: bool = field(init=False)
+    """Whether it is known how many tokens were served: no client left while its prompt may have been read."""
+    tells_budget: bool = field(init=False)
 
-    @property
-    def whole(self) -> bool:
-        """Whether it is known how many tokens were served: no client left while its prompt may have been read."""
-        return all(prompt.gone_ns is None for prompt, _ in self.prompts)
+    def __post_init__(self) -> None:
+        self.begin = 1 + max((index for index, step in enumerate(self.steps) if not step.observed), default=-1)
+        self.whole = all(prompt.gone_ns is None for prompt, _ in self.prompts)
+        seen = any(last >= self.begin and prompt.gone_ns is None for prompt, last in self.prompts)
+        self.tells_budget = seen and len(self.steps) <= MOST_STEPS
 
     def busy(self) -> Busy:
         """What it says about the cost. Once its prompts are placed, the steps without any do not count."""
-        served = [prompt for prompt, _ in self.prompts if prompt.gone_ns is None]
-        context = sum(prompt.uncached * (prompt.cached + prompt.uncached / 2) for prompt in served)
+        tokens, context = 0, 0.0
+        for prompt, _ in self.prompts:
+            if prompt.gone_ns is None:
+                tokens += prompt.uncached
+                context += prompt.uncached * (prompt.cached + prompt.uncached / 2)
         carriers = [step for step in self.steps if step.shares] or self.steps
-        tokens = sum(prompt.uncached for prompt in served)
-        return Busy(len(carriers), tokens, context, sum(step.excess_ns for step in carriers))
+        return Busy(len(carriers), tokens, context, sum([step.excess_ns for step in carriers]))
+
+    def misfits_of(self, policies: Sequence[Policy]) -> FloatArray:
+        """`misfit` of each; the list may grow at its end from one call to the next."""
+        new = policies[len(self.in_turn) :]
+        if new:
+            self.in_turn = np.append(self.in_turn, [self.misfit(each) for each in new])
+        return self.in_turn
 
     def misfit(self, policy: Policy) -> float:
         """Steps' worth of time and tokens that are in the wrong place under a policy."""
@@ -96,16 +115,6 @@ class Run:
         """The law, or as much less as would make all prompts fit into the time there was."""
         expected_ns = sum(law.expect_ns(prompt.uncached, prompt.cached) for prompt, _ in self.prompts)
         return law.scaled(min(1.0, sum(step.excess_ns for step in self.steps) / max(1.0, expected_ns)))
-
-    @property
-    def begin(self) -> int:
-        """The first step after those made up from first tokens: they may have been any number of steps."""
-        return 1 + max((index for index, step in enumerate(self.steps) if not step.observed), default=-1)
-
-    @property
-    def tells_budget(self) -> bool:
-        seen = any(last >= self.begin and prompt.gone_ns is None for prompt, last in self.prompts)
-        return seen and len(self.steps) <= MOST_STEPS
 
     def _misplaced(self, packing: Packing) -> float:
         steps = [step.emptied() for step in self.steps[self.begin :]]
@@ -139,6 +148,7 @@ class Learner:
     __slots__ = (
         "_dirty",
         "_engine",
+        "_known_law",
         "_new_steps",
         "_policies",
         "_recalled",
@@ -157,6 +167,7 @@ class Learner:
         self._steps: deque[OpenStep] = deque(maxlen=self._rules.steps)
         self._engine = self._recalled = Engine()
         self._dirty = False
+        self._known_law: StepLaw | None = None  # of all that is known by now
         self._policies: list[Policy] = list(COARSE)
         self._refine_at = 0
         self._seen = 0
@@ -177,7 +188,7 @@ class Learner:
     def recall(self, engine: Engine) -> None:
         """What another learned about this engine counts until enough was seen here."""
         self._engine = self._recalled = engine
-        self._dirty = True
+        self._learn_anew()
 
     @property
     def _relies_on_others(self) -> bool:
@@ -185,7 +196,10 @@ class Learner:
 
     def resized(self) -> None:
         """The size of a prompt was corrected."""
-        self._dirty = True
+        self._learn_anew()
+
+    def _learn_anew(self) -> None:
+        self._dirty, self._known_law = True, None
 
     def add(self, steps: Iterable[OpenStep], finished: Sequence[tuple[Prompt, OpenStep]]) -> None:
         """Take in a finished busy time: its steps, and the prompts with the steps that made their first tokens."""
@@ -197,7 +211,7 @@ class Learner:
         if run.busy().tokens >= self._rules.fewest_tokens:
             self._runs.append(run)
             self._seen += 1
-            self._dirty = True
+            self._learn_anew()
             run.law = run.bounded(self._law())
 
     def add_step(self, step: OpenStep) -> None:
@@ -205,6 +219,7 @@ class Learner:
         seen = self._engine.proven and all(prompt.first_ns is not None for prompt, _ in step.shares)
         if (seen or step.reported) and step.tokens >= self._rules.fewest_tokens:
             self._steps.append(step)
+            self._known_law = None
             self._new_steps += 1
             if NEWS * self._new_steps >= len(self._steps):
                 self._new_steps = 0
@@ -212,8 +227,11 @@ class Learner:
 
     def _law(self) -> StepLaw:
         """From what is known for sure, or from all there is as long as that is little."""
-        if self._relies_on_others:
-            return self._recalled.cost
+        if self._known_law is None:
+            self._known_law = self._recalled.cost if self._relies_on_others else self._learn_law()
+        return self._known_law
+
+    def _learn_law(self) -> StepLaw:
         size_error = self._tuning.packing.size_error
         runs = [run for run in self._runs if run.whole]
         sure = [run for run in runs if all(prompt.sure for prompt, _ in run.prompts)]
@@ -234,7 +252,9 @@ class Learner:
         weighted = self._weighted()
         if not weighted:
             return Engine(cost=self._law())
-        misfits = self._misfits(weighted, self._policies)
+        rows = np.stack([run.misfits_of(self._policies) for run, _ in weighted])
+        weights = np.array([weight for _, weight in weighted])
+        misfits = dict(zip(self._policies, (weights[:, None] * rows).sum(axis=0).tolist(), strict=True))
         best = min(self._policies, key=misfits.__getitem__)
         steps = sum(weight * len(run.steps) for run, weight in weighted)
         beyond_first = steps - sum(weight for _, weight in weighted)

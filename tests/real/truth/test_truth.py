@@ -19,9 +19,9 @@ LEAST_SHARE = 0.95  # of stall seconds; the aim is 0.98
 LEAST_RIGHT_NAMES = 0.9
 MOST_PREFILL_ERROR = 0.05
 LEAST_EXACT = 0.4  # of quantiles; 0.9 on a quiet machine
-#: Milliseconds. A machine of its own gives steps of 9 to 15 ms; where another program keeps a core busy the engine's
+#: Milliseconds. A machine of its own gives steps of 9 to 15 ms; where other programs keep a core busy the engine's
 #: threads wait for each other and a step takes seconds. Nothing that is timed means anything then.
-SLOWEST_PACE = 100.0
+SLOWEST_PACE = 40.0
 FAULTS = [each.name for each in chosen() if each.cause != "prefill"]
 PREFILLS = [each.name for each in chosen() if each.cause == "prefill"]
 Outcomes = dict[str, Outcome]

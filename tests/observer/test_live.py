@@ -113,7 +113,11 @@ def test_a_viewer_is_told_how_to_say_every_cause_and_what_counts_as_high() -> No
     hello = Watched().look()
     assert set(hello["causes"]) == {*FREEZE_CAUSES, *WAIT_CAUSES}
     assert all(hello["causes"].values())
-    assert hello["limits"] == {"kv_usage": limits.KV_USAGE, "interference": limits.INTERFERENCE_SEEN}
+    assert hello["limits"] == {
+        "kv_usage": limits.KV_USAGE,
+        "interference": limits.INTERFERENCE_SEEN,
+        "long_prompt": limits.LONG_TOKENS,
+    }
     assert hello["rule"][0] == limits.STALL_MIN_GAP
 
 

@@ -8,6 +8,8 @@ from typing import Final
 PROMPT_EDGES: Final = (512, 2048, 8192, 32768, 131072)
 #: Lengths of the sliding windows in seconds; a setting (windows).
 WINDOWS_S: Final = (10, 60, 300)
+#: Gaps by what was in service during them: anything, a prompt, none.
+POPULATIONS: Final = ("all", "prefill", "clear")
 
 #: Prefill tokens of a step: upper bounds of all but the last of STEP_BUCKETS; a step without prefill is the first.
 STEP_EDGES: Final = (0, 512, 2048, 8192)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from prefillwatch.contract.buckets import PROMPT_EDGES
+
 # --- Promises -----------------------------------------------------------------------------------------------------
 # Each is an edge of its histogram, so that every reader of a histogram counts the same gaps and requests as broken.
 
@@ -58,6 +60,9 @@ COST_FIT_GOOD: Final = 0.8
 OPEN_GAP: Final = 5.0
 #: Share of decoding streams that is frozen.
 FROZEN_SHARE: Final = 0.5
+
+#: A prompt of so many tokens or more, or such a step, may hold others up: the edge of the smallest bucket.
+LONG_TOKENS: Final = PROMPT_EDGES[0]
 
 # --- First tokens -------------------------------------------------------------------------------------------------
 

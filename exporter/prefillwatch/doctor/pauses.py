@@ -107,7 +107,7 @@ def _none_told(figures: Figures) -> tuple[Seen, str]:
     long = together(each for size, each in (figures.gaps_beside or {}).items() if _is_long(size))
     if long is None or long.count < thresholds.FEWEST_BESIDE:
         gaps = counted(long.count if long else 0, "gap")
-        few = f"Hardly any prompt above {thresholds.LONG_TOKENS} tokens arrived while others read"
+        few = f"Hardly any prompt above {limits.LONG_TOKENS} tokens arrived while others read"
         return Seen.UNKNOWN, f"{few} ({gaps} beside one), so it could not show."
     return (
         Seen.NO,
@@ -117,7 +117,7 @@ def _none_told(figures: Figures) -> tuple[Seen, str]:
 
 def _is_long(size: str) -> bool:
     known, lower = size_order(size)
-    return known == 1 and lower >= thresholds.LONG_TOKENS
+    return known == 1 and lower >= limits.LONG_TOKENS
 
 
 def _lost(stalls: Stalls, figures: Figures) -> str:
@@ -267,7 +267,7 @@ def _guessed(figures: Figures) -> Finding:
         return _too_coarse(gaps, least, wording.spread(gaps))
     pauses, bound = gaps.above(least)
     numbers: dict[str, Number] = {**wording.spread(gaps), "pauses": pauses, "pauses_from_seconds": bound}
-    long_steps = figures.step_tokens.above(thresholds.LONG_TOKENS)[0] if figures.step_tokens else None
+    long_steps = figures.step_tokens.above(limits.LONG_TOKENS)[0] if figures.step_tokens else None
     numbers["engine_steps_with_prompts"] = long_steps
     if not pauses:
         seen, words = _none_guessed(figures, bound, long_steps)
@@ -318,7 +318,7 @@ def _none_guessed(figures: Figures, bound: float, long_steps: int | None) -> tup
     if (figures.most_streams() or 0) == 1:
         return Seen.UNKNOWN, "Only one stream at a time was seen, so it could not show."
     if long_steps == 0:
-        few = f"No engine step carried more than {thresholds.LONG_TOKENS} tokens: no long prompt came"
+        few = f"No engine step carried more than {limits.LONG_TOKENS} tokens: no long prompt came"
         return Seen.UNKNOWN, f"{few}, so it could not show."
     return Seen.NO, f"None of {counted(figures.gap_count, 'gap')} was above {duration(bound)}."
 
@@ -327,9 +327,9 @@ def _evidence(figures: Figures, long_steps: int | None) -> str:
     if long_steps is None or figures.step_tokens is None:
         return ""
     if long_steps == 0:
-        return f"No engine step carried more than {thresholds.LONG_TOKENS} tokens, so long prompts did not do it."
+        return f"No engine step carried more than {limits.LONG_TOKENS} tokens, so long prompts did not do it."
     of = counted(figures.step_tokens.count, "engine step")
-    return f"{long_steps:,} of {of} carried more than {thresholds.LONG_TOKENS} tokens, as those with long prompts do."
+    return f"{long_steps:,} of {of} carried more than {limits.LONG_TOKENS} tokens, as those with long prompts do."
 
 
 def _not_known(seen: Seen, long_steps: int | None) -> str:

@@ -13,8 +13,6 @@ FEWEST_GAPS: Final = 200
 FEWEST_BESIDE: Final = 20
 #: Fewer first tokens than this carry no verdict.
 FEWEST_REQUESTS: Final = 10
-#: A prompt or step of more tokens is worth calling long: the edge of the smallest bucket of prompts.
-LONG_TOKENS: Final = 512
 #: A shorter watch shows by chance another load than the time before.
 COMPARABLE_S: Final = 59.0
 #: Before and now differ when they lie in different buckets and by so much.

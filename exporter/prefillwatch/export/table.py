@@ -14,6 +14,7 @@ from prefillwatch.contract.buckets import (
     LAG_BOUNDS,
     PART_BOUNDS,
     PER_TOKEN_BOUNDS,
+    POPULATIONS,
     PROMPT_EDGES,
     PROMPT_TOKEN_BOUNDS,
     STEP_BOUNDS,
@@ -32,7 +33,7 @@ MODEL = Label("model")
 PROMPT = Label("prompt_bucket", _PROMPT_BUCKETS.labels)
 CONCURRENT_PROMPT = Label("concurrent_prompt", _PROMPT_BUCKETS.labels_with_none)
 WINDOW = Label("window", tuple(map(window_name, WINDOWS_S)))
-POPULATION = Label("population", ("all", "prefill", "clear"))
+POPULATION = Label("population", POPULATIONS)
 STEP = Label("step_prefill_tokens", STEP_BUCKETS)
 CONCURRENCY = Label("concurrency", LEVEL_LABELS)
 STALL_CAUSE = Label("cause", FREEZE_CAUSES)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from prefillwatch.contract.buckets import POPULATIONS
 from prefillwatch.report import ABSENT, counted, duration, share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WINDOW = "10s"
-POPULATIONS = ("all", "prefill", "clear")
 
 
 @dataclass(frozen=True, slots=True)

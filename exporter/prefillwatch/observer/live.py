@@ -110,7 +110,11 @@ class LiveFeed:
             "target": self._ledger.settings.slo.itl,
             "most_lanes": MOST_LANES,
             "causes": {cause.name: cause.words for cause in CAUSES},
-            "limits": {"kv_usage": limits.KV_USAGE, "interference": limits.INTERFERENCE_SEEN},
+            "limits": {
+                "kv_usage": limits.KV_USAGE,
+                "interference": limits.INTERFERENCE_SEEN,
+                "long_prompt": limits.LONG_TOKENS,
+            },
             "figures": view.figures,
             "incidents": view.incidents,
             **view.whole(),

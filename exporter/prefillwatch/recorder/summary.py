@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final
 
+from prefillwatch.contract.buckets import POPULATIONS
 from prefillwatch.export import table
 from prefillwatch.export.registry import Snapshot
 from prefillwatch.export.spec import Spec
 from prefillwatch.recorder.file import Header
-from prefillwatch.recorder.totals import POPULATIONS, GapTotals
+from prefillwatch.recorder.totals import GapTotals
 from prefillwatch.report import counted, duration, text_table
 
 #: Incidents listed; the newest.

@@ -9,9 +9,9 @@ import numpy as np
 from prefillwatch.analysis.arrays import FloatArray
 from prefillwatch.analysis.requests import NONE
 from prefillwatch.analysis.tokens import LogBuckets, quantile_rank
+from prefillwatch.contract.buckets import POPULATIONS
 from prefillwatch.observer.publish import Publisher
 
-POPULATIONS: Final = ("all", "prefill", "clear")
 _BUCKETS: Final = LogBuckets(1e-5, 3600.0)
 
 

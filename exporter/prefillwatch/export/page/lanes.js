@@ -2,7 +2,7 @@
 
 import { canvas, colours, hatch, paint, shorten, text } from './brush.js';
 import { firstAfter, known, present } from './known.js';
-import { LONG_PROMPT, arrange, crowded, prefillRows, rows } from './rows.js';
+import { arrange, crowded, isLong, prefillRows, rows } from './rows.js';
 import { pausedAt, span } from './view.js';
 import { clock, count, duration } from './words.js';
 
@@ -70,7 +70,7 @@ function drawPrefills(view, top, height, shown, hidden) {
     }
     paint.fillStyle = colours.prefill;
     for (const [a, b] of servedSpans(view, each)) paint.fillRect(a, y, b - a, height - 4);
-    if (each.tokens >= LONG_PROMPT) labelPrefill(view, each, from, to, y + height / 2 - 2);
+    if (isLong(each)) labelPrefill(view, each, from, to, y + height / 2 - 2);
   }
 }
 
@@ -106,7 +106,7 @@ function drawBands(view, shown, top, bottom) {
   paint.fillStyle = colours.band;
   paint.beginPath(); // one shape, so that bands over each other are no darker
   for (const each of shown) {
-    if (each.tokens < LONG_PROMPT) continue;
+    if (!isLong(each)) continue;
     for (const [from, to] of servedSpans(view, each)) paint.rect(from, top, to - from, bottom - top);
   }
   paint.fill();

@@ -3,13 +3,14 @@
 import { known } from './known.js';
 import { span } from './view.js';
 
-export const LONG_PROMPT = 512; // tokens; shorter ones hold nobody up
 const MOST_PREFILL_ROWS = 5;
 const RECENT_MS = 10000;
 
 export let rows = []; // of lanes: one that is over and the next that took its place share a row
 export let crowded = false; // whether there are more lanes than rows
 let sortedAt = 0;
+
+export const isLong = (prompt) => prompt.tokens >= known.limits.long_prompt; // shorter ones hold nobody up
 let sortedStalled = 0;
 
 
@@ -56,7 +57,7 @@ export function prefillRows(view) {
     while (ends[free] > each.since) free += 1;
     each.row = free < MOST_PREFILL_ROWS ? free : -1;
     if (each.row < 0) hidden += 1;
-    else ends[free] = each.until ? each.until + (each.tokens >= LONG_PROMPT ? view.ms(100) : 0) : Infinity;
+    else ends[free] = each.until ? each.until + (isLong(each) ? view.ms(100) : 0) : Infinity;
   }
   return { shown: shown.filter((each) => each.row >= 0), hidden };
 }

@@ -13,7 +13,6 @@ import enum
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, get_args
 
-from prefillwatch.units import NS
 from prefillwatch.wire.tap import Finish
 
 
@@ -97,18 +96,14 @@ class LifecycleError(Exception):
 
 
 class Lifecycle:
-    """One request's state, and the moments that its TTFT and its time in prefill are made from.
+    """One request's state, and the two moments between which its TTFT lies. Times are monotonic nanoseconds, None until
+    (or unless) they were seen."""
 
-    Times are monotonic nanoseconds, None until (or unless) they were seen.
-    """
-
-    __slots__ = ("first_token_ns", "received_ns", "sent_ns", "state")
+    __slots__ = ("first_token_ns", "received_ns", "state")
 
     def __init__(self, *, resumed: bool = False) -> None:
         self.state = State.RESUMED if resumed else State.RECEIVING
         self.received_ns: int | None = None
-        #: When it was handed to upstream; the last time if it was retried.
-        self.sent_ns: int | None = None
         self.first_token_ns: int | None = None
 
     def feed(self, event: Event, now_ns: int) -> State:
@@ -118,8 +113,6 @@ class Lifecycle:
             raise LifecycleError(event, self.state)
         if event is Event.REQUEST_END:
             self.received_ns = now_ns
-        elif event is Event.SENT:
-            self.sent_ns = now_ns
         elif event is Event.FIRST_TOKEN and self.state is State.ANSWERED:
             self.first_token_ns = now_ns
         self.state = state
@@ -127,26 +120,14 @@ class Lifecycle:
 
     def token(self, now_ns: int) -> bool:
         """A token of any choice; True when it is the first of the request that was seen."""
-        if self.state is State.DECODING:
+        if self.decoding:
             return False
         self.feed(Event.FIRST_TOKEN, now_ns)
         return True
 
     @property
-    def in_prefill(self) -> bool:
-        """Handed to upstream and no token yet: from outside, waiting and reading the prompt look alike."""
-        return self.state in (State.SENT, State.ANSWERED)
-
-    @property
     def decoding(self) -> bool:
         return self.state is State.DECODING
-
-    @property
-    def ttft_s(self) -> float | None:
-        """Seconds from the last byte received to the first token; None without a token or unless both were seen."""
-        if self.received_ns is None or self.first_token_ns is None:
-            return None
-        return (self.first_token_ns - self.received_ns) / NS
 
 
 Outcome: TypeAlias = Literal[

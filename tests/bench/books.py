@@ -15,6 +15,7 @@ import numpy as np
 
 from prefillwatch.analysis.tokens.gaps import GapBook
 from prefillwatch.analysis.tokens.windows import SlidingWindows
+from prefillwatch.units import NS
 
 T = TypeVar("T")
 
@@ -38,10 +39,9 @@ def measure(streams: int, batch: int, steps: int) -> dict[str, float]:
         times, events = [now + i * 1000 for i in range(len(part))], [1] * len(part)
         gaps = book.tokens
         found = timed("gaps", lambda: gaps(part, times, events))
-        timed(
-            "baselines", lambda: book.note_clear(found.slot, found.seconds / found.events, found.model, found.start_ns)
-        )
-        timed("windows", lambda: windows.add_many(found.seconds, now))
+        seconds = (found.end_ns - found.start_ns) / NS
+        timed("baselines", lambda: book.note_clear(found.slot, seconds / found.events, found.model, found.start_ns))
+        timed("windows", lambda: windows.add_many(seconds, now))
 
     for step in range(steps):
         now = step * STEP_NS

@@ -21,7 +21,7 @@ from prefillwatch.units import NS
 
 #: No time: no token yet, or none since a hole.
 _NEVER: Final = -1
-# Divided by, since 100_000_000 * 1e-9 would not be 0.1.
+#: Slots at first; they double as needed.
 _GROWTH_START: Final = 64
 
 
@@ -39,10 +39,6 @@ class GapBatch(NamedTuple):
     #: Token events that came along in a read with others, by model.
     coalesced: dict[int, int]
 
-    @property
-    def seconds(self) -> FloatArray:
-        return _seconds(self.end_ns - self.start_ns)
-
 
 class SequenceTotals(NamedTuple):
     """What the book knows of one sequence."""
@@ -50,7 +46,6 @@ class SequenceTotals(NamedTuple):
     first_ns: int | None
     last_ns: int | None
     events: int
-    worst_gap_s: float
     holed: bool
 
 
@@ -72,7 +67,6 @@ class GapBook:
         "_last_ns",
         "_model",
         "_open",
-        "_worst_ns",
     )
 
     def __init__(self) -> None:
@@ -82,7 +76,6 @@ class GapBook:
         self._last_ns: IntArray = np.full(size, _NEVER, dtype=np.int64)
         # Where the running gap began; unlike _last_ns forgotten at a hole.
         self._from_ns: IntArray = np.full(size, _NEVER, dtype=np.int64)
-        self._worst_ns: IntArray = np.zeros(size, dtype=np.int64)
         self._events: IntArray = np.zeros(size, dtype=np.int64)
         self._open = np.zeros(size, dtype=np.bool_)
         self._done = np.zeros(size, dtype=np.bool_)
@@ -102,7 +95,6 @@ class GapBook:
         self._model[slot] = model
         for times in (self._first_ns, self._last_ns, self._from_ns):
             times[slot] = _NEVER
-        self._worst_ns[slot] = 0
         self._events[slot] = 0
         self._open[slot] = True
         self._done[slot] = False
@@ -112,20 +104,18 @@ class GapBook:
 
     def _grow(self) -> None:
         size = len(self._open)
-        for name in ("_model", "_first_ns", "_last_ns", "_from_ns", "_worst_ns", "_events", "_open", "_done", "_holed"):
+        for name in ("_model", "_first_ns", "_last_ns", "_from_ns", "_events", "_open", "_done", "_holed"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         self._free.extend(range(2 * size - 1, size - 1, -1))
 
-    def close(self, slot: int) -> SequenceTotals:
-        """Free the slot and say what was in it."""
+    def close(self, slot: int) -> None:
+        """Free the slot."""
         if not self._open[slot]:
             raise ValueError(f"slot {slot} is not open")
-        totals = self.totals(slot)
         self._open[slot] = False
         self._from_ns[slot] = _NEVER
         self._free.append(slot)
-        return totals
 
     def hole(self, slot: int) -> None:
         """Bytes of the sequence were lost: the next token ends no gap, and what was counted is not all."""
@@ -165,7 +155,6 @@ class GapBook:
         coalesced = self._coalesced(slot, count, known & ~gap)
         self._note_reads(slot, time, count, head)
         slot, start, time, count = slot[gap], start[gap], time[gap], count[gap]
-        np.maximum.at(self._worst_ns, slot, time - start)
         return GapBatch(slot, self._model[slot], start, time, count, firsts, coalesced)
 
     def generated(self, batch: GapBatch) -> dict[int, int]:
@@ -208,7 +197,7 @@ class GapBook:
         """
         slots = np.flatnonzero(self._open & ~self._done & (self._from_ns != _NEVER))
         silent_ns = np.maximum(now_ns - self._from_ns[slots], 0)
-        return slots, _seconds(silent_ns)
+        return slots, silent_ns / NS
 
     def totals(self, slot: int) -> SequenceTotals:
         first, last = int(self._first_ns[slot]), int(self._last_ns[slot])
@@ -216,7 +205,6 @@ class GapBook:
             None if first == _NEVER else first,
             None if last == _NEVER else last,
             int(self._events[slot]),
-            float(self._worst_ns[slot]) / NS,
             bool(self._holed[slot]),
         )
 
@@ -230,10 +218,6 @@ class GapBook:
     def last_ns(self, slot: int) -> int | None:
         """When the last token came; None before the first."""
         return self.totals(slot).last_ns
-
-    def worst_gap_s(self, slot: int) -> float:
-        """The longest gap so far that has ended, in seconds; 0 before there was one."""
-        return float(self._worst_ns[slot]) / NS
 
     def time_per_output_token(self, slots: Sequence[int], tokens: int | None = None) -> float | None:
         """TPOT of a finished request: (last - first token) / (tokens - 1), in seconds.
@@ -304,10 +288,6 @@ class GapBook:
     def forget_model(self, model: int) -> None:
         """Drop the model's baseline, before its number goes to another model."""
         self._baselines.forget_model(model)
-
-
-def _seconds(nanoseconds: IntArray) -> FloatArray:
-    return nanoseconds.astype(np.float64) / NS
 
 
 def _merge_parts(slot: IntArray, time: IntArray, count: IntArray) -> tuple[IntArray, IntArray, IntArray]:

@@ -13,6 +13,8 @@ ALWAYS_A_STALL_S = limits.STALL_ALWAYS
 #: Promised time to first token, and the time after which people give up.
 TTFT_TARGET_S = limits.FIRST_TOKEN_PROMISE
 TTFT_LOST_S = 10.0
+#: Of what we measure, lost or spoilt.
+OWN_LOSS_SHARE = limits.DROPPED_SHARE
 #: Below it no advice is given.
 FIT_TO_ACT_ON = limits.COST_FIT
 
@@ -35,7 +37,7 @@ ANY_IS_BAD: Steps = ((None, GOOD), (1, BAD))
 INTERFERENCE = rising(limits.INTERFERENCE_NOTICED, limits.INTERFERENCE)
 STALL_SHARE = rising(limits.STALL_SHARE_NOTICED, limits.STALL_SHARE)
 KV_USAGE = rising(limits.KV_USAGE_NOTICED, limits.KV_USAGE)
-OWN_LOSS: Steps = ((None, GOOD), (0.000001, WARN), (limits.DROPPED_SHARE, BAD))
+OWN_LOSS: Steps = ((None, GOOD), (0.000001, WARN), (OWN_LOSS_SHARE, BAD))
 MUST_BE_ONE: Steps = ((None, BAD), (1, GOOD))
 FIT = falling(FIT_TO_ACT_ON, limits.COST_FIT_GOOD)
 SCRAPE_AGE = rising(5, 15)

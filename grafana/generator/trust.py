@@ -69,8 +69,8 @@ def trust() -> Section:
         ),
         _share_lost(
             "Gaps that are our own fault",
-            "Share of gaps during which the relay itself was held up. Above 1 %: give it a core before you "
-            "blame the engine.",
+            "Share of gaps during which the relay itself was held up. "
+            f"Above {limits.OWN_LOSS_SHARE * 100:g} %: give it a core before you blame the engine.",
             now(
                 f"(sum ({in_range('lagged_gaps_total')}) or vector (0)) "
                 f"/ (sum ({in_range('inter_token_latency_seconds_count')}) > 0)",

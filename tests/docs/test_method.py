@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+
 import pytest
 from tests.docs import tunables
 from tests.docs.worked_example import (
@@ -15,6 +18,8 @@ from tests.docs.worked_example import (
     play,
     written,
 )
+
+from prefillwatch import analysis
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +47,17 @@ def test_the_page_lists_all_tunables() -> None:
     page = PAGE.read_text()
     assert page == tunables.written(page), "run: python -m tests.docs.tunables"
     assert page.count("\n| `clock.") == 3
+
+
+def test_the_map_of_the_analysis_has_the_figures_of_the_example() -> None:
+    page, map_ = PAGE.read_text(), str(analysis.__doc__).replace(",", "")
+    for figure in ("306 ms", "288 ms", "2042", "1916", "901 ms", "5.04 stall seconds"):
+        assert figure in page, "run: python -m tests.docs.worked_example"
+        assert figure.removesuffix(" ms") in map_
+
+
+def test_what_the_map_of_the_analysis_names_is_there() -> None:
+    named = re.findall(r"\b(tokens|requests|steps|cost|verdicts|deadlines)\.([A-Z]\w+)", str(analysis.__doc__))
+    assert len(named) >= 7
+    for room, name in named:
+        assert hasattr(importlib.import_module(f"prefillwatch.analysis.{room}"), name), f"{room}.{name}"

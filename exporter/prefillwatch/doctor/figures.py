@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from prefillwatch.doctor.histogram import Estimate, Histogram
 
 #: Key of gaps during which no other prompt was in service, or of steps that carried none.
-CLEAR = "none"
+CLEAR: Final = "none"
 #: Key where sizes of prompts are not told apart.
-ANY_SIZE = ""
+ANY_SIZE: Final = ""
 
 
 def size_order(size: str) -> tuple[int, int]:

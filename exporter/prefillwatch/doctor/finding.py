@@ -34,8 +34,8 @@ class Finding:
     """``words`` are a few sentences for a person; ``numbers`` are what they rest on, in the units of their names.
 
     ``weight`` orders findings, in stream-seconds lost where they are known; ``unknown`` says what cannot be known from
-    here; ``aside`` is for the eyes of whoever asked, and goes into no file: it may
-    hold a request id.
+    here; ``runbook`` is the name of an alert. ``aside`` is shown in the terminal and goes into no file: it may hold a
+    request id.
     """
 
     symptom: str

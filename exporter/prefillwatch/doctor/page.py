@@ -37,7 +37,7 @@ def _histogram_lines(names: tuple[str, ...]) -> Iterator[str]:
     return (name + part for name in names for part in _PARTS)
 
 
-_FINDER = SampleFinder(
+_FINDER: Final = SampleFinder(
     {
         OURS: frozenset(
             [*(line for spec in TABLE for line in _lines_of(spec)), *_histogram_lines((PLUGIN_STEPS, PLUGIN_GAPS))]

@@ -73,7 +73,7 @@ def slow_for_all(figures: Figures) -> Iterator[Finding]:
     )
 
 
-# --- As a sidecar tells it ----------------------------------------------------------------------------------------
+# --- As a sidecar tells it ---
 
 
 def _told(figures: Figures) -> Finding:
@@ -217,7 +217,7 @@ def _stall_numbers(stalls: Stalls, figures: Figures) -> dict[str, Number]:
     }
 
 
-# --- As the plugin inside vLLM tells it ---------------------------------------------------------------------------
+# --- As the plugin inside vLLM tells it ---
 
 
 def _by_step(figures: Figures) -> Finding:
@@ -256,7 +256,7 @@ def _stall_from(histogram: Histogram) -> float:
     return thresholds.STALL.least_seconds(median.high if median else None)
 
 
-# --- As histograms without causes let one guess -------------------------------------------------------------------
+# --- As histograms without causes let one guess ---
 
 
 def _guessed(figures: Figures) -> Finding:

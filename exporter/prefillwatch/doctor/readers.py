@@ -26,7 +26,7 @@ def moment_of(page: Page) -> Moment:
     return _sidecar_moment(page) if page.namespace == OURS else _server_moment(page)
 
 
-# --- A sidecar ----------------------------------------------------------------------------------------------------
+# --- A sidecar ---
 
 
 def _of_sidecar(look: Look, span: Span) -> Figures:
@@ -184,7 +184,7 @@ def _usage_told(page: Page) -> bool | None:
     return told is not None and told.count > 0
 
 
-# --- A server that stands alone -----------------------------------------------------------------------------------
+# --- A server that stands alone ---
 
 
 def _of_server(look: Look, span: Span) -> Figures:

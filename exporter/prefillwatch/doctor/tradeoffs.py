@@ -24,7 +24,7 @@ TRADE_REMEDY: Final = (
 )
 
 
-# --- Time to first token against gaps -----------------------------------------------------------------------------
+# --- Time to first token against gaps ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _few_first_tokens(figures: Figures) -> str:
     )
 
 
-# --- Throughput against the tail ----------------------------------------------------------------------------------
+# --- Throughput against the tail ---
 
 
 def throughput_for_tail(figures: Figures) -> Finding:
@@ -138,7 +138,7 @@ def _throughput_words(figures: Figures) -> str:
     return f"{figures.generated / figures.seconds:,.0f} tokens/s while watching, and no rate to compare with."
 
 
-# --- One at a time ------------------------------------------------------------------------------------------------
+# --- One at a time ---
 
 
 def single_user(figures: Figures) -> Finding:
@@ -172,7 +172,7 @@ def _time_shared(figures: Figures) -> tuple[float, float]:
     return busy, sum(level.seconds for name, level in levels.items() if name not in ("0", "1"))
 
 
-# --- Before and now -----------------------------------------------------------------------------------------------
+# --- Before and now ---
 
 
 def _incomparable(figures: Figures) -> str:

@@ -17,7 +17,7 @@ from prefillwatch.report import counted, listed, share
 
 #: Steps that hold a long prompt, or a large part of one.
 LARGE_STEPS: Final = ("2k-8k", "8k+")
-#: Share of the engine's requests that may be missing before somebody is taken to go past the sidecar.
+#: Share of the engine's requests that may be missing before some are taken to go past the sidecar.
 _MISSING_SHARE: Final = 0.2
 #: Limits of the sidecar: symptom, reasons of refused requests, what is the matter, what to do.
 _LIMITS: Final = (
@@ -197,7 +197,7 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
             f"({listed(trust.unparsed)}).",
             events=sum(trust.unparsed.values()),
         )
-    # Content that is no prompt is most often somebody's mistake, and the server refuses it.
+    # Content that is no prompt is most often a client's mistake, and the server refuses it.
     if unread := {reason: count for reason, count in trust.unread.items() if reason != "content"}:
         bodies = sum(unread.values())
         yield _note(
@@ -226,7 +226,7 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
 
 
 def _of_its_limits(trust: Trust) -> Iterator[Finding]:
-    """Requests that the sidecar itself turned away, where somebody can do something about it."""
+    """Requests that the sidecar itself turned away, where that can be mended."""
     for symptom, reasons, title, remedy in _LIMITS:
         found = {reason: trust.refused[reason] for reason in reasons if reason in trust.refused}
         if found:

@@ -1,4 +1,4 @@
-"""Requests that wait for their first token: in the queue, behind somebody's long prompt, or for their own."""
+"""Requests that wait for their first token: in the queue, behind another's long prompt, or for their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prefillwatch.report import counted, duration, listed
 QUEUE_TITLE: Final = "More requests arrive than the engine takes in"
 LATE_TITLE: Final = "First tokens come late for the size of the prompt"
 LINE_TITLE: Final = "Short prompts wait behind long ones"
-#: A median wait in the queue that is long for anybody.
+#: A median wait in the queue that is long for any prompt.
 _LONG_QUEUE: Final = 1.0
 _FEWEST_QUEUED: Final = 5
 _QUEUE_REMEDY: Final = "they waited for their turn: --max-num-seqs higher, or more replicas"

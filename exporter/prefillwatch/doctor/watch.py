@@ -129,7 +129,7 @@ class Watcher:
     async def watch(
         self, seconds: float, enough: asyncio.Event, progress: Callable[[float], None] | None = None
     ) -> Look:
-        """Read until the time is up or somebody has seen enough. Raises DoctorError when nothing can be read."""
+        """Read until the time is up or ``enough`` is set. Raises DoctorError when nothing can be read."""
         try:
             return await self._watch(seconds, enough, progress)
         finally:

@@ -129,7 +129,7 @@ class _Admin:
         return LiveResponse(viewer, self._view.viewers)
 
     async def flight(self, request: Request) -> Response:
-        if "origin" in request.headers:  # a page of another site could have anybody's browser ask for it
+        if "origin" in request.headers:  # a page of another site could make a visitor's browser ask
             raise HTTPException(403, "this is for programs such as curl, not for pages in a browser")
         try:
             return _json(await self._view.write_flight_now(), 201)
@@ -176,7 +176,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _internal_error(_: Request, __: Exception) -> Response:
-    """The details go to the log, where the server writes them; not to whoever asks."""
+    """The details go to the log, where the server writes them, and not into the answer."""
     response = _json({"error": "internal error, see the log of prefillwatch"}, 500)
     response.headers.update(GUARDS)  # this answer is made outside of the middleware
     return response
@@ -214,7 +214,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def take(self, opened: socket.socket) -> None:
-        """Serve a connection that somebody else has accepted."""
+        """Serve a connection that the door has accepted."""
         opened.setblocking(False)
         with contextlib.suppress(OSError):  # it is over already
             await asyncio.get_running_loop().connect_accepted_socket(self._protocol, opened)

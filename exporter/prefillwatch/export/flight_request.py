@@ -17,7 +17,7 @@ class FlightError(Exception):
 
 
 class TooSoonError(FlightError):
-    """Somebody asked a moment ago."""
+    """The last one was written a moment ago."""
 
     def __init__(self, seconds: int) -> None:
         """``seconds`` until it may be asked for again."""

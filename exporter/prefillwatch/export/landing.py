@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from typing import Final
 
 from prefillwatch import __version__
 from prefillwatch.export import table
@@ -10,7 +11,7 @@ from prefillwatch.export.registry import Labels, Snapshot
 from prefillwatch.export.spec import Spec
 from prefillwatch.report import ABSENT, duration, share
 
-_LINKS = (
+_LINKS: Final = (
     ("/metrics", "metrics for Prometheus"),
     ("/api/state", "streams and prefills now, as JSON"),
     ("/api/live", "what the live page shows, as server-sent events"),
@@ -36,8 +37,8 @@ def fallback(snapshot: Snapshot, ready: bool, reason: str = "") -> str:
     )
 
 
-_GAP_WINDOW = table.WINDOW.values[1]
-_GAP_TITLES = tuple(f"ITL p99 {_GAP_WINDOW}, {population}" for population in table.POPULATION.values)
+_GAP_WINDOW: Final = table.WINDOW.values[1]
+_GAP_TITLES: Final = tuple(f"ITL p99 {_GAP_WINDOW}, {population}" for population in table.POPULATION.values)
 
 
 def _models(values: dict[str, dict[Labels, float]]) -> list[Row]:

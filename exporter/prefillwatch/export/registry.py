@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,8 @@ from prefillwatch.export.table import EXPOSED_SERIES, LABEL_SETS_REFUSED, TABLE
 Labels = tuple[str, ...]
 
 #: Beyond so many label sets a metric takes no new ones. Far above what bounded labels can make; the last line of
-#: defence against a label that somebody forgot to bound.
-MAX_LABEL_SETS = 4096
+#: defence against a label without a bound.
+MAX_LABEL_SETS: Final = 4096
 
 Child = TypeVar("Child")
 

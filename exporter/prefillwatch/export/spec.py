@@ -6,8 +6,9 @@ import enum
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
-PREFIX = "prefillwatch_"
+PREFIX: Final = "prefillwatch_"
 
 
 class Kind(enum.Enum):
@@ -18,7 +19,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A label name with the values it can take; no values: the set is open, and whoever feeds it keeps it bounded."""
+    """A label name with the values it can take; no values: the set is open, and bounded by the code that feeds it."""
 
     name: str
     values: tuple[str, ...] = ()

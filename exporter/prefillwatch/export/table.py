@@ -63,7 +63,7 @@ def _histogram(name: str, labels: tuple[Label, ...], bounds: tuple[float, ...], 
     return Spec(name, Kind.HISTOGRAM, labels, text, bounds)
 
 
-# --- Gaps between tokens ------------------------------------------------------------------------------------------
+# --- Gaps between tokens ---
 
 INTER_TOKEN_LATENCY = _histogram(
     "inter_token_latency_seconds",
@@ -125,7 +125,7 @@ OPEN_GAP = _gauge(
     "streams that their client holds up by reading nothing. Absent when nothing else decodes.",
 )
 
-# --- First tokens and prefill -------------------------------------------------------------------------------------
+# --- First tokens and prefill ---
 
 TIME_TO_FIRST_TOKEN = _histogram(
     "time_to_first_token_seconds",
@@ -192,7 +192,7 @@ ADVISED_MAX_BATCHED_TOKENS = _gauge(
     "learned.",
 )
 
-# --- Sizes and throughput -----------------------------------------------------------------------------------------
+# --- Sizes and throughput ---
 
 PROMPT_LENGTH = _histogram(
     "prompt_length_tokens",
@@ -222,7 +222,7 @@ CONCURRENCY_REQUESTS = _counter(
     "concurrency_requests_total", (MODEL, CONCURRENCY), "Requests that ended while this many streams were decoding."
 )
 
-# --- Requests and promises ----------------------------------------------------------------------------------------
+# --- Requests and promises ---
 
 REQUESTS = _counter(
     "requests_total",
@@ -260,7 +260,7 @@ REQUESTS_WITHIN_SLO = _counter(
     "their own x-slo headers. An answer that is not streamed did if it was there when its last token was due.",
 )
 
-# --- Stalls and what caused them ----------------------------------------------------------------------------------
+# --- Stalls and what caused them ---
 
 STALLS = _counter(
     "stalls_total",
@@ -299,7 +299,7 @@ PROMPT_ITL_CORRELATION = _gauge(
     "Rank correlation, -1 to 1, of the worst gap and the prompt tokens in service per time bin of the sliding window.",
 )
 
-# --- The engine, as it reports itself -----------------------------------------------------------------------------
+# --- The engine, as it reports itself ---
 
 KV_CACHE_USAGE = _gauge(
     "kv_cache_usage_ratio",
@@ -333,7 +333,7 @@ UPSTREAM_RESTARTS = _counter(
 GPU_MEMORY_USED = _gauge("gpu_memory_used_bytes", (GPU,), "Memory in use on a GPU visible here, in bytes (NVML).")
 GPU_MEMORY_FREE = _gauge("gpu_memory_free_bytes", (GPU,), "Free memory of a GPU visible here, in bytes (NVML).")
 
-# --- The link to the plugin inside vLLM ---------------------------------------------------------------------------
+# --- The link to the plugin inside vLLM ---
 
 INTER_TOKEN_LATENCY_PART = _gauge(
     "inter_token_latency_part_p99_seconds",
@@ -348,7 +348,7 @@ ENGINE_LINK_DROPPED = _counter(
     "engine_link_dropped_total", (), "Engine steps that our plugin inside vLLM could not tell us in time."
 )
 
-# --- Whether upstream answers us ----------------------------------------------------------------------------------
+# --- Whether upstream answers us ---
 
 UP = _gauge(
     "up",
@@ -389,7 +389,7 @@ KV_SIGNAL_PRESENT = _gauge(
     "1 when upstream's own metrics tell the use of the KV cache, 0 when they do not or cannot be read.",
 )
 
-# --- Ourselves ----------------------------------------------------------------------------------------------------
+# --- Ourselves ---
 
 RELAY_LOOP_LAG = _histogram(
     "relay_loop_lag_seconds",

@@ -1,4 +1,4 @@
-"""Those who watch the live page: the same bytes for all of them, and nobody is waited for.
+"""Those who watch the live page: the same bytes for all of them, and none is waited for.
 
 A viewer that does not keep up loses what it has not taken and begins anew with a fresh hello; one that has taken
 nothing for long is no longer counted as one, and gives its place to the next.
@@ -104,13 +104,13 @@ class Viewers:
                 self._end()
 
     def send(self, message: bytes) -> None:
-        """Offer it to everybody, and wait for nobody."""
+        """Offer it to all, and wait for none."""
         for viewer in list(self._watching):
             viewer.offer(message)
             if viewer.over:
                 self._forget(viewer)
 
     def close(self) -> None:
-        """No more news for anybody: the server ends."""
+        """No more news: the server ends."""
         for viewer in self._watching:
             viewer.end()

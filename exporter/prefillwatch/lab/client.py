@@ -12,7 +12,7 @@ import os
 import ssl
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -24,10 +24,10 @@ from prefillwatch.units import NS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CHAT = "/v1/chat/completions"
-_MOST_TOKENS = 10**9
-LARGEST_UNREAD = 64 * 2**20
-"""Bytes of a body, or of one event, beyond which an answer is given up."""
+CHAT: Final = "/v1/chat/completions"
+_MOST_TOKENS: Final = 10**9
+#: Bytes of a body, or of one event, beyond which an answer is given up.
+LARGEST_UNREAD: Final = 64 * 2**20
 
 
 @dataclass(slots=True)
@@ -255,7 +255,7 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and 0 <= value <= _MOST_TOKENS else None
 
 
-_TEXT = ("content", "reasoning", "reasoning_content", "tool_calls")
+_TEXT: Final = ("content", "reasoning", "reasoning_content", "tool_calls")
 
 
 def _has_text(fields: dict[str, Any]) -> bool:

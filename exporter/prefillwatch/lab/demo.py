@@ -9,7 +9,7 @@ import socket
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import httpx
@@ -26,11 +26,11 @@ from prefillwatch.settings.addresses import ListenAddress
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-START_LIMIT_SECONDS = 30.0
-STATUS_EVERY_SECONDS = 2.0
-_LINES_SHOWN = 20
-UNTIL_STOPPED_SECONDS = 10.0 * 365 * 86400
-EXPLANATION = """\
+START_LIMIT_SECONDS: Final = 30.0
+STATUS_EVERY_SECONDS: Final = 2.0
+_LINES_SHOWN: Final = 20
+UNTIL_STOPPED_SECONDS: Final = 10.0 * 365 * 86400
+EXPLANATION: Final = """\
 {victims} readers have answers streaming all the time. Others chat, and about every ten seconds somebody pastes a
 document: while the server reads that, everybody else waits. Open the live page in a browser to see them stand still.
 Here, compare the gaps that a prefill overlapped with the clear ones, and with all of them together.
@@ -175,7 +175,7 @@ async def _play(
     stopped: asyncio.Event,
     say: Callable[[str], None],
 ) -> None:
-    """Sends traffic and tells how it goes until time is up, somebody stops it, or a part breaks."""
+    """Sends traffic and tells how it goes until time is up, a signal comes, or a part breaks."""
     began = time.monotonic()
 
     def tell_of_document(kind: Kind, prompt_tokens: int) -> None:

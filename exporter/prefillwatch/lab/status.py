@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -14,7 +14,7 @@ from prefillwatch.report import ABSENT, counted, duration, share
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-WINDOW = "10s"
+WINDOW: Final = "10s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def read_status(page: str) -> Status:
     )
 
 
-HEADING = """\
+HEADING: Final = """\
        p99 gap between tokens, 10 s     streams now
  time      all  prefill    clear   decoding in prefill      KV  p99 first token, by prompt tokens"""
 

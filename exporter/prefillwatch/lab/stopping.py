@@ -12,7 +12,7 @@ INTERRUPTED: Final = 130
 T = TypeVar("T")
 
 
-class Stopped(Exception):  # noqa: N818 (no error: somebody wanted it)
+class Stopped(Exception):  # noqa: N818 (no error: it was wanted)
     """The work is not done, because it was to stop."""
 
 

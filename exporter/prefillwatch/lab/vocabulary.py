@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable
 
-_ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "st")
-_RHYMES = ("a", "e", "i", "o", "u", "an", "el", "im", "or", "un", "ar", "es", "il", "on", "ut", "ek")
-WORDS = tuple(onset + rhyme for onset in _ONSETS for rhyme in _RHYMES)
+_ONSETS: Final = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "st")
+_RHYMES: Final = ("a", "e", "i", "o", "u", "an", "el", "im", "or", "un", "ar", "es", "il", "on", "ut", "ek")
+WORDS: Final = tuple(onset + rhyme for onset in _ONSETS for rhyme in _RHYMES)
 
-TOKENS_PER_MESSAGE = 4
-"""What the simulator's chat template adds to each message: start, role, separator, end."""
-TOKENS_PER_REPLY = 3
-"""What it adds to open the reply: start, role, separator."""
-TOKENS_PER_IMAGE = 256
-SINGLE_MESSAGE_OVERHEAD = TOKENS_PER_MESSAGE + TOKENS_PER_REPLY
+#: What the simulator's chat template adds to each message: start, role, separator, end.
+TOKENS_PER_MESSAGE: Final = 4
+#: What it adds to open the reply: start, role, separator.
+TOKENS_PER_REPLY: Final = 3
+TOKENS_PER_IMAGE: Final = 256
+SINGLE_MESSAGE_OVERHEAD: Final = TOKENS_PER_MESSAGE + TOKENS_PER_REPLY
 
 
 def prompt_of(tokens: int, rng: random.Random, overhead: int = SINGLE_MESSAGE_OVERHEAD) -> str:

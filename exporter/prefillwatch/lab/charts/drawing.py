@@ -48,7 +48,7 @@ class ChartsMissingError(PrefillwatchError):
 
 
 def require_charts() -> None:
-    """Raises ChartsMissingError where charts cannot be drawn, so that nobody learns it after a long experiment."""
+    """Raises ChartsMissingError where charts cannot be drawn, so that it is known before a long experiment."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:

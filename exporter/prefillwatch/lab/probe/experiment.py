@@ -104,7 +104,7 @@ class _Probe:
             await play.run(lumps)
 
     async def _lumps(self, maker: PromptMaker, tokens: int, repeat: int) -> list[Lump]:
-        """Made before anybody streams, since counting tokens is work for the server too."""
+        """Made before any victim streams, since counting tokens is work for the server too."""
         settings = self._settings
         if settings.arrivals is None:
             prompts = await maker.make_many(settings.inject, tokens)
@@ -125,7 +125,7 @@ class _Probe:
 
     async def _rehearse(self, maker: PromptMaker) -> None:
         """One long prompt on an idle server: what is compiled or loaded at the first one is no freeze to report, and a
-        server that refuses it does so before anybody streams."""
+        server that refuses it does so before any victim streams."""
         tokens = max(self._settings.prompt_tokens)
         self._say(0, f"rehearsal: one prompt of {tokens:,} tokens")
         prompt = await maker.make(tokens)

@@ -30,7 +30,7 @@ class Effect(enum.Enum):
 
     FREEZES = "freezes"  # victims stall
     SLICED = "sliced"  # the work is there, in beats too short to be stalls
-    HARDLY = "hardly"  # a slower beat or two that nobody notices
+    HARDLY = "hardly"  # a slower step or two, too short to notice
     NONE = "none"  # the prompt drowns in a step or two
     UNCLEAR = "unclear"  # too little was measured, or streams stall without prompts as well
 

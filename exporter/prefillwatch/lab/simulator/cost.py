@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-MICROSECOND = 1_000.0
+MICROSECOND: Final = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,7 +219,7 @@ class Engine:
             self._admit(sequence, cached, min(tokens, plan.budget), plan)
 
     def _capped(self, tokens: int) -> int:
-        """The cap per prompt and step holds only while there is somebody else to be protected from it."""
+        """The cap per prompt and step holds only while another request needs protection from it."""
         cap = self.config.long_prefill_token_threshold
         return min(tokens, cap) if cap and len(self._sequences) > 1 else tokens
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from prefillwatch.lab.simulator.engine import SimRequest
 from prefillwatch.lab.simulator.kv import hash_blocks
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Answers whose end the client leaves to the model stop after 40 to 400 tokens. The steps are coprime to the spans they
 # walk, so that lengths and words look made up although every run has the same.
 _SHORTEST_ANSWER, _ANSWER_SPAN, _ANSWER_STEP = 40, 361, 149
-_WORD_STEP = 97
+_WORD_STEP: Final = 97
 
 _answer_numbers = itertools.count()
 

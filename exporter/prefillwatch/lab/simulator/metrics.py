@@ -7,7 +7,7 @@ client gave up leaves no trace in the request histograms. `sim:` series tell wha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -16,24 +16,81 @@ from prefillwatch.units import NS
 if TYPE_CHECKING:
     from prefillwatch.lab.simulator.engine import EngineConfig, SimRequest, StepRecord
 
-LABELS = ("model_name", "engine")
-FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
-# fmt: off
-TTFT_BUCKETS = (
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
-    640.0, 2560.0,
+LABELS: Final = ("model_name", "engine")
+FINISH_REASONS: Final = ("stop", "length", "abort", "error", "repetition")
+#: fmt: off
+TTFT_BUCKETS: Final = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+    20.0,
+    40.0,
+    80.0,
+    160.0,
+    640.0,
+    2560.0,
 )
-ITL_BUCKETS = (
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+ITL_BUCKETS: Final = (
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+    20.0,
+    40.0,
+    80.0,
 )
-LATENCY_BUCKETS = (
-    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
-    1920.0, 7680.0,
+LATENCY_BUCKETS: Final = (
+    0.3,
+    0.5,
+    0.8,
+    1.0,
+    1.5,
+    2.0,
+    2.5,
+    5.0,
+    10.0,
+    15.0,
+    20.0,
+    30.0,
+    40.0,
+    50.0,
+    60.0,
+    120.0,
+    240.0,
+    480.0,
+    960.0,
+    1920.0,
+    7680.0,
 )
-# fmt: on
-ITERATION_BUCKETS = (1, *(2**power for power in range(3, 15)))
-PREEMPTION_BUCKETS = (1, 2, 3, 4, 5, 10, 20)
-PARAMS_N_BUCKETS = (1, 2, 5, 10, 20)
+#: fmt: on
+ITERATION_BUCKETS: Final = (1, *(2**power for power in range(3, 15)))
+PREEMPTION_BUCKETS: Final = (1, 2, 3, 4, 5, 10, 20)
+PARAMS_N_BUCKETS: Final = (1, 2, 5, 10, 20)
 
 
 def one_two_five(limit: int) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from prefillwatch.lab.simulator.cost import MICROSECOND, CostModel
 from prefillwatch.lab.simulator.engine import EngineConfig
@@ -28,12 +28,12 @@ class Preset:
     num_gpu_blocks: int = 16384
 
 
-# A 4B model on one mid-range GPU, fitted to a published measurement: six streams decode at 21 ms; twelve prompts of
-# 6,000 tokens give them a p99 of 346 ms in chunks of 2,048 and of 832 ms in one piece; three prompts give 325 ms and,
-# within the injection window, 825 ms. The whole prompt fixes the sum of the prompt terms. That late chunks weigh more
-# (twelve against three) needs the context term; that three chunks cost more than the whole needs a cost of the mixed
-# step itself.
-_ARTICLE = CostModel(
+#: A 4B model on one mid-range GPU, fitted to a published measurement: six streams decode at 21 ms; twelve prompts of
+#: 6,000 tokens give them a p99 of 346 ms in chunks of 2,048 and of 832 ms in one piece; three prompts give 325 ms and,
+#: within the injection window, 825 ms. The whole prompt fixes the sum of the prompt terms. That late chunks weigh more
+#: (twelve against three) needs the context term; that three chunks cost more than the whole needs a cost of the mixed
+#: step itself.
+_ARTICLE: Final = CostModel(
     base=19.5 * MS,
     per_sequence=0.25 * MS,
     per_prefill_token=94.2 * MICROSECOND,
@@ -41,15 +41,15 @@ _ARTICLE = CostModel(
     mixed_step=28.0 * MS,
 )
 
-# So small a model takes in 6,000 tokens within the time of a step or two: there is no freeze to see, chunked or not.
-_SMALL = CostModel(
+#: So small a model takes in 6,000 tokens within the time of a step or two: there is no freeze to see, chunked or not.
+_SMALL: Final = CostModel(
     base=3.7 * MS,
     per_sequence=0.05 * MS,
     per_prefill_token=0.5 * MICROSECOND,
 )
 
-# Steps take 25 ms whatever rides in them: a steady source of tokens for measuring what stands behind it.
-_STEADY = CostModel(base=25.0 * MS, per_sequence=0.0, per_prefill_token=0.0)
+#: Steps take 25 ms whatever rides in them: a steady source of tokens for measuring what stands behind it.
+_STEADY: Final = CostModel(base=25.0 * MS, per_sequence=0.0, per_prefill_token=0.0)
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
@@ -72,7 +72,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             ),
             Preset(
                 "steady",
-                "40 tokens/s for each of up to 2,048 streams, whatever the prompts: a source of load for benchmarks",
+                "40 tokens/s for each stream, whatever the prompts: a source of load, up to some 25,000 tokens/s",
                 "sim-steady",
                 _STEADY,
                 max_num_batched_tokens=8192,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -12,13 +12,13 @@ from prefillwatch.lab.vocabulary import content_tokens, token_id, tokenize, toke
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CHAT = "/v1/chat/completions"
-COMPLETIONS = "/v1/completions"
-RESPONSES = "/v1/responses"
-MESSAGES = "/v1/messages"
+CHAT: Final = "/v1/chat/completions"
+COMPLETIONS: Final = "/v1/completions"
+RESPONSES: Final = "/v1/responses"
+MESSAGES: Final = "/v1/messages"
 
-DEFAULT_COMPLETION_TOKENS = 16
-MAX_SEQUENCES_PER_REQUEST = 1024
+DEFAULT_COMPLETION_TOKENS: Final = 16
+MAX_SEQUENCES_PER_REQUEST: Final = 1024
 
 
 class BadRequestError(Exception):

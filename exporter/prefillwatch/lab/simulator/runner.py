@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from prefillwatch.lab.simulator.metrics import EngineMetrics, RequestTimes
 from prefillwatch.units import NS
@@ -13,9 +13,9 @@ from prefillwatch.units import NS
 if TYPE_CHECKING:
     from prefillwatch.lab.simulator.engine import Engine, SimRequest, StepRecord
 
-# Steps follow each other at absolute times, so that a timer that fires late costs nothing. Only a delay longer than
-# this is lost for good: a process that was stopped or starved must not make up for it with a burst of tokens.
-MAX_CATCH_UP_NS = 10_000_000
+#: Steps follow each other at absolute times, so that a timer that fires late costs nothing. Only a delay longer than
+#: this is lost for good: a process that was stopped or starved must not make up for it with a burst of tokens.
+MAX_CATCH_UP_NS: Final = 10_000_000
 
 
 class Sink(Protocol):

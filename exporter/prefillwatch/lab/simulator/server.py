@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import uvicorn
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
     from prefillwatch.lab.simulator.settings import SimSettings
 
-VERSION = "0.33.0"
-ID_PREFIXES = {CHAT: "chatcmpl-", COMPLETIONS: "cmpl-", RESPONSES: "resp_", MESSAGES: "chatcmpl-"}
-METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
+VERSION: Final = "0.33.0"
+ID_PREFIXES: Final = {CHAT: "chatcmpl-", COMPLETIONS: "cmpl-", RESPONSES: "resp_", MESSAGES: "chatcmpl-"}
+METRICS_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
 
 
 class SimServer:

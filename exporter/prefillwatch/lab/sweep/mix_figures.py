@@ -36,7 +36,7 @@ def mix_figures(played: Played, seconds: float) -> MixFigures:
     until_ns = played.start_ns + round(seconds * NS)
     answers = [answer for _, answer in played.arrivals]
     read = [answer for answers_of_one in played.readers for answer in answers_of_one]
-    # Within answers: the pause between two of them is nobody's.
+    # Within answers: the pause between two of them is no gap.
     gaps = [[gap for answer in answers_of_one for gap in answer.gaps_seconds] for answers_of_one in played.readers]
     failed = [why for answer in answers if (why := _failure(answer))]
     ended = [answer for answer in [*answers, *read] if not _failure(answer) and 0 < answer.closed_ns <= until_ns]

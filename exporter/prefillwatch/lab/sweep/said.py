@@ -8,7 +8,7 @@ from typing import Final
 
 LONGEST_LINE: Final = 300
 
-# What log lines begin with: the process, the level, date and time, the place in the source.
+#: What log lines begin with: the process, the level, date and time, the place in the source.
 _PREFIXES: Final = (
     re.compile(r"^\([A-Za-z_]+[^)]*pid=\d+\)\s*"),
     re.compile(r"^(?:ERROR|CRITICAL|WARNING|INFO)[: ]\s*(?:\d\d-\d\d \d\d:\d\d:\d\d )?(?:\[[^\]]*\]\s*)?"),

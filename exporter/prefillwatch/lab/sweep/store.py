@@ -139,7 +139,7 @@ def _shown(value: Any) -> str:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """All or nothing: whoever reads the file sees the old one or the new one, whenever we are stopped."""
+    """All or nothing: a reader of the file sees the old one or the new one, whenever we are stopped."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

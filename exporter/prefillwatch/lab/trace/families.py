@@ -58,8 +58,8 @@ def _choice(name: str, pattern: str) -> _Rule:
     return _Rule(re.compile(pattern, re.IGNORECASE), Family("sampling", name, ends_step=True))
 
 
-# The first that matches wins, so the particular stand before the general: a CUTLASS kernel may be attention, a Triton
-# one anything.
+#: The first that matches wins, so the particular stand before the general: a CUTLASS kernel may be attention, a Triton
+#: one anything.
 _RULES: Final = (
     # --- what only joins partial results, or plans the work, of attention
     _rule(

@@ -20,7 +20,7 @@ PIECE: Final = 1 << 20
 _LARGEST: Final = 1 << 62
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
-# A call of a Python function: what vLLM's profiler writes most of by far, and nothing here asks for.
+#: A call of a Python function: what vLLM's profiler writes most of by far, and nothing here asks for.
 _PYTHON: Final = b'"python_function"'
 _VLLM_VERSION: Final = re.compile(rb'"vllm_version":\s*"([0-9A-Za-z.+_-]{1,60})"')
 

@@ -28,8 +28,8 @@ def _around(inner: bytes) -> bytes:
     return rb"(?:\{" + members + rb"\}|\[" + members + rb"\])"
 
 
-# One match per event instead of one per brace makes the cutting four times as fast. Deeper ones are counted through.
-# At each byte only one way goes on, so that a match in vain costs no more than one that succeeds.
+#: One match per event instead of one per brace makes the cutting four times as fast. Deeper ones are counted through.
+#: At each byte only one way goes on, so that a match in vain costs no more than one that succeeds.
 _INNERMOST: Final = rb"(?:\{" + _FLAT + rb"\}|\[" + _FLAT + rb"\])"
 _EVENT: Final = re.compile(
     rb"\{" + _FLAT + rb"(?:" + _around(_around(_around(_INNERMOST))) + _FLAT + rb")*\}", re.DOTALL
@@ -53,7 +53,7 @@ class _Place(enum.Enum):
 class EventSplitter:
     """`feed` bytes and get events, then `finish` for the last ones. TraceError names what is no trace, and where.
 
-    `events_end` is the offset just behind the last event, for whoever wants to add some.
+    `events_end` is the offset just behind the last event, where more can be added.
     """
 
     __slots__ = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-FINGERPRINT = "vllm-0.33.0-sim"
+FINGERPRINT: Final = "vllm-0.33.0-sim"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from prefillwatch.lab.simulator.shapes.base import (
     FINGERPRINT,
@@ -16,7 +16,9 @@ from prefillwatch.lab.simulator.shapes.base import (
     openai_usage_with_details,
 )
 
-_TAIL = b'","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]}\n\n'
+_TAIL: Final = (
+    b'","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]}\n\n'
+)
 
 
 class CompletionShape:

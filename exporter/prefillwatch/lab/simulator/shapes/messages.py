@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from prefillwatch.lab.simulator.shapes.base import Finished, Header, Usage, compact, named_event
 
-_STOP_REASONS = {"length": "max_tokens", "stop": "end_turn"}
+_STOP_REASONS: Final = {"length": "max_tokens", "stop": "end_turn"}
 
 
 class MessagesShape:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from prefillwatch.lab.simulator.shapes.base import Finished, Header, Usage, compact, named_event
 
-_PLACE = {"content_index": 0, "output_index": 0}
+_PLACE: Final = {"content_index": 0, "output_index": 0}
 
 
 class ResponsesShape:

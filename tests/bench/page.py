@@ -18,7 +18,8 @@ import uvloop
 from tests.bench.observer import DATA, STEP_NS, STREAMS, chunk, open_streams
 from tests.bench.programs import BenchError
 
-from prefillwatch.export.admin import create_app, serve_admin
+from prefillwatch.export.admin import create_app
+from prefillwatch.export.admin_server import serve_admin
 from prefillwatch.observer.process import BEAT_S, Observer
 from prefillwatch.settings.declared import DEFAULTS
 from prefillwatch.settings.views import observer_view

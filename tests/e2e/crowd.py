@@ -11,7 +11,8 @@ from types import TracebackType
 
 from tests.core.script import CHAT, chunk
 
-from prefillwatch.export.admin import create_app, serve_admin
+from prefillwatch.export.admin import create_app
+from prefillwatch.export.admin_server import serve_admin
 from prefillwatch.observer.process import Observer
 from prefillwatch.settings.declared import DEFAULTS
 from prefillwatch.settings.views import observer_view

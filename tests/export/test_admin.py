@@ -16,7 +16,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from prefillwatch.export import admin, table
-from prefillwatch.export.admin import accepts_gzip, create_app, serve_admin
+from prefillwatch.export.admin import accepts_gzip, create_app
+from prefillwatch.export.admin_server import serve_admin
 from prefillwatch.export.exposition import render
 from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError, TooSoonError
 from prefillwatch.export.page_files import live_page

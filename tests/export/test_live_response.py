@@ -12,8 +12,9 @@ import pytest
 from tests.export.test_admin import View
 from tests.kit.eventually import soon
 
-from prefillwatch.export.admin import create_app, serve_admin
+from prefillwatch.export.admin import create_app
 from prefillwatch.export.admin_auth import ANYBODY, Credentials
+from prefillwatch.export.admin_server import serve_admin
 from prefillwatch.export.viewers import MOST_VIEWERS
 
 GET = "GET /api/live HTTP/1.1\r\nHost: a\r\n{}\r\n"

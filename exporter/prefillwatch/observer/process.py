@@ -30,8 +30,9 @@ from prefillwatch.engine.nvml import GpuMemory, GpuMemoryReader
 from prefillwatch.engine.poller import UpstreamPoller
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.export import table
-from prefillwatch.export.admin import create_app, serve_passed
+from prefillwatch.export.admin import create_app
 from prefillwatch.export.admin_auth import Credentials
+from prefillwatch.export.admin_server import serve_passed
 from prefillwatch.export.flight_request import FlightFile, NoFlightRecorderError
 from prefillwatch.export.page_files import live_page
 from prefillwatch.export.registry import Registry, Snapshot

@@ -13,7 +13,7 @@ from prefillwatch.core.bodies import RequestBodies
 from prefillwatch.core.inputs import FactPacket
 from prefillwatch.engine.kinds import PageSample
 from prefillwatch.engine.poller import UpstreamPoller
-from prefillwatch.export.admin import serve_admin
+from prefillwatch.export.admin_server import serve_admin
 from prefillwatch.observer.engine_link import EngineLink
 from prefillwatch.observer.process import Observer
 from prefillwatch.observer.publish import Publisher

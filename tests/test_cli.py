@@ -402,7 +402,7 @@ def test_assets_are_written_once_and_not_over_what_the_user_changed(tmp_path: Pa
 
 def test_assets_link_to_runbooks_where_the_user_serves_them(tmp_path: Path) -> None:
     assert invoke("assets", str(tmp_path), "--runbook-base", "https://wiki.corp/user/runbooks").exit_code == 0
-    for name in ("rules/replica.yml", "kubernetes/prometheusrule.yaml", "tests/stalls.yml"):
+    for name in ("rules/replica.yml", "kubernetes/prometheusrule.yaml"):
         text = (tmp_path / "alerts" / name).read_text()
         assert "runbook_url: https://wiki.corp/user/runbooks/StreamFreeze.md\n" in text
         assert "externalURL" not in text

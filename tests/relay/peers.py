@@ -21,18 +21,22 @@ class Peer:
         if opened.family != socket.AF_UNIX:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._read = bytearray()
+        self._was_reset = False
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
     def send_until_blocked(self, data: bytes) -> int:
-        """Send over and over until nobody takes it any more; how many bytes were taken."""
+        """Send over and over until nobody takes it any more, or we are left; how many bytes were taken."""
         self.socket.settimeout(0.3)
         sent = 0
         try:
             while True:
                 sent += self.socket.send(data)
         except TimeoutError:
+            return sent
+        except ConnectionResetError:
+            self._was_reset = True  # the kernel says it once
             return sent
         finally:
             self.socket.settimeout(PATIENCE_S)
@@ -89,7 +93,7 @@ class Peer:
                 pass
         except ConnectionResetError:
             return "reset"
-        return "closed"
+        return "reset" if self._was_reset else "closed"
 
     def is_silent(self, seconds: float = 0.1) -> bool:
         """Whether nothing comes for a while."""

@@ -31,6 +31,7 @@ from prefillwatch.wire.tap import Finish
 
 MIB = 2**20
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+CLOSING_OK = OK.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
 #: Room for two bodies of the largest size, and for 10 MiB of small ones.
 LARGEST = 15 * MIB
 TWO_BODIES = {"max_body": LARGEST, "max_bodies": 40 * MIB}
@@ -124,8 +125,9 @@ def test_what_unfinished_uploads_cost_is_bounded_and_given_back(
         client.socket.settimeout(0.5)
         with contextlib.suppress(TimeoutError):  # most of them are not read
             client.send(b"x" * (40 * MIB))
-    held = relay.resident_bytes() - before
-    assert 30 * MIB < held < 110 * MIB
+    # A busy machine takes longer to read what it may hold; that it holds no more is seen when it has come so far.
+    eventually(lambda: relay.resident_bytes() - before > 30 * MIB)
+    assert relay.resident_bytes() - before < 110 * MIB
     for client in clients:
         client.close()
     assert eventually(lambda: relay.resident_bytes() - before < 12 * MIB)
@@ -315,11 +317,11 @@ def test_every_client_that_was_accepted_gets_its_connection_to_upstream(
     assert upstream.nobody_came(0.3)  # the others wait to be accepted
     for server in servers:
         server.head()
-        server.send(OK.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n"))
+        server.send(CLOSING_OK)
     for _ in range(36):
         server = upstream.accept()
         server.head()
-        server.send(OK)
+        server.send(CLOSING_OK)  # a connection that is kept may carry the next one, and nobody comes here for it
     assert all(client.until(b"ok").startswith(b"HTTP/1.1 200 OK") for client in clients)
 
 

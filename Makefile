@@ -10,8 +10,10 @@ MINUTES ?= 10
 SEEDS ?= 100
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, root's rights, or minutes of quiet.
 APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox tests/foreign
+# Directories whose tests need nothing but Python, but for those that are marked `apart`.
+PURE := tests/analysis tests/contract tests/core tests/doctor tests/export tests/report tests/settings tests/wire
 
-.PHONY: help demo test lint format reference unit e2e sandbox real truth bench bench-smoke hostile foreign foreign-nginx soak sensitivity simulate tools wheel clean
+.PHONY: help demo pure test lint format reference unit e2e sandbox real truth bench bench-smoke hostile foreign foreign-nginx soak sensitivity simulate tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -19,6 +21,9 @@ help: ## list the targets
 
 demo: $(INSTALLED) ## simulated vLLM, sidecar and traffic; no GPU needed
 	$(BIN)/prefillwatch demo
+
+pure: $(READY) ## parsers, analysis, metrics, doctor, settings: no process, no socket, no waiting (half a minute)
+	$(BIN)/pytest -p tests.kit.pure -m "not apart" $(PURE) --numprocesses=$(WORKERS) --dist=worksteal $(ARGS)
 
 test: lint unit ## lint, type check, unit and socket tests (under 8 minutes on two cores)
 

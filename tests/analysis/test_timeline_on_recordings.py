@@ -14,6 +14,8 @@ from tests.judges.workloads import SIMULATED, one_at_a_time, overloaded, shared_
 
 from prefillwatch.units import MS
 
+pytestmark = pytest.mark.apart
+
 TARGET = {"recall": 0.95, "precision": 0.95, "split": 0.06, "names": 0.1, "sums": 0.05, "early": 0.95}
 
 EXCEPTIONS: dict[str, dict[str, float]] = {

@@ -8,6 +8,8 @@ import pytest
 from tests.judges.verdicts import RECORDINGS, Verdicts, score, score_simulated
 from tests.judges.workloads import SIMULATED
 
+pytestmark = pytest.mark.apart
+
 NAMES = sorted(path.name.removesuffix(".jsonl.gz") for path in RECORDINGS.glob("*.jsonl.gz"))
 #: Recordings in which something other than prefill stalled streams, and the only cause that may be named for it.
 FAULTS = {

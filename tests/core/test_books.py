@@ -256,6 +256,7 @@ def test_an_answer_whose_first_token_was_skipped_is_decoding_and_no_empty_one() 
     empty(observed)
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("began", [False, True])
 @pytest.mark.parametrize("filler", [b"x" * 1000, b"what is this\n\n" * 70, b"data: {broken\n\n" * 70])
 def test_an_answer_that_cannot_be_read_is_given_up_and_neither_waits_nor_freezes(began: bool, filler: bytes) -> None:

@@ -414,6 +414,7 @@ def test_other_endpoints_are_only_counted(observed: Observed, relay: Relay) -> N
     assert observed.counts(table.PROMPT_LENGTH) == {}
 
 
+@pytest.mark.apart
 def test_a_hundred_thousand_model_names_make_no_series() -> None:
     observed = Observed(served=("m",))
     relay = Relay(observed)

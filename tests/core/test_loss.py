@@ -9,6 +9,8 @@ from tests.core.script import EPOCH_NS
 from prefillwatch.export import table
 from prefillwatch.units import MS
 
+pytestmark = pytest.mark.apart
+
 #: Whoever looks for more: `losses` and `scripted` take any number.
 SEEDS = range(16)
 

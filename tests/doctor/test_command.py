@@ -20,6 +20,8 @@ from prefillwatch.cli import main
 from prefillwatch.doctor.look import Look
 from prefillwatch.doctor.watch import Access, DoctorError, Watcher, address_of
 
+pytestmark = pytest.mark.apart
+
 
 @pytest.fixture
 def serving(server: Server) -> Callable[[str, str], Server]:

@@ -306,6 +306,7 @@ async def raw(port: int, request: str) -> bytes:
     return answer
 
 
+@pytest.mark.apart
 def test_head_has_the_headers_and_no_body() -> None:
     async def client(port: int, stop: asyncio.Event) -> None:
         for path in ("/metrics", "/", "/healthz"):
@@ -318,6 +319,7 @@ def test_head_has_the_headers_and_no_body() -> None:
     serving(client)
 
 
+@pytest.mark.apart
 def test_compressed_metrics_over_a_socket() -> None:
     async def client(port: int, stop: asyncio.Event) -> None:
         answer = await raw(port, "GET /metrics HTTP/1.1\nHost: a\nAccept-Encoding: gzip\nConnection: close\n\n")
@@ -329,6 +331,7 @@ def test_compressed_metrics_over_a_socket() -> None:
     serving(client)
 
 
+@pytest.mark.apart
 def test_many_scrapes_at_once_are_all_answered() -> None:
     async def client(port: int, stop: asyncio.Event) -> None:
         request = "GET /metrics HTTP/1.1\nHost: a\nConnection: close\n\n"
@@ -338,6 +341,7 @@ def test_many_scrapes_at_once_are_all_answered() -> None:
     serving(client)
 
 
+@pytest.mark.apart
 def test_garbage_is_answered_with_400_and_the_server_lives_on() -> None:
     async def client(port: int, stop: asyncio.Event) -> None:
         assert b" 400 " in await raw(port, "THIS IS NOT HTTP\n\n")
@@ -346,6 +350,7 @@ def test_garbage_is_answered_with_400_and_the_server_lives_on() -> None:
     serving(client)
 
 
+@pytest.mark.apart
 def test_serving_leaves_signals_alone_and_logs_no_requests(caplog: pytest.LogCaptureFixture) -> None:
     async def client(port: int, stop: asyncio.Event) -> None:
         before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -357,6 +362,7 @@ def test_serving_leaves_signals_alone_and_logs_no_requests(caplog: pytest.LogCap
     assert "marker" not in caplog.text
 
 
+@pytest.mark.apart
 def test_an_open_idle_connection_does_not_hold_up_the_end() -> None:
     async def client(port: int, stop: asyncio.Event) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -368,6 +374,7 @@ def test_an_open_idle_connection_does_not_hold_up_the_end() -> None:
     serving(client)
 
 
+@pytest.mark.apart
 def test_cancelling_ends_it_and_closes_the_sockets() -> None:
     async def go() -> None:
         listener = socket.create_server(("127.0.0.1", 0))

@@ -18,6 +18,8 @@ from tests.fakes.certificate import self_signed
 from prefillwatch.cli import main
 from prefillwatch.export.admin_auth import Credentials
 
+pytestmark = pytest.mark.apart
+
 TOKEN = "correct-horse-battery"
 LOGIN = "prometheus:päss:word"
 GUARDED = ("/metrics", "/", "/api/state", "/api/incidents", "/no/such/page")

@@ -82,6 +82,7 @@ def test_examples_are_shown_in_openmetrics_alone() -> None:
     assert b"request_id" not in render(registry.snapshot())[0]
 
 
+@pytest.mark.apart
 def test_promtool_finds_nothing_to_complain_about(full: Registry) -> None:
     promtool = shutil.which("promtool")
     assert promtool is not None, "promtool is missing: install Debian's prometheus package (apt-get install prometheus)"

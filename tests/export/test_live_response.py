@@ -17,6 +17,8 @@ from prefillwatch.export.admin_auth import ANYBODY, Credentials
 from prefillwatch.export.admin_server import serve_admin
 from prefillwatch.export.viewers import MOST_VIEWERS
 
+pytestmark = pytest.mark.apart
+
 GET = "GET /api/live HTTP/1.1\r\nHost: a\r\n{}\r\n"
 LIMIT_S = 10.0
 

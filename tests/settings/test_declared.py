@@ -63,6 +63,7 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
     assert load({}, {}, empty) == load({}, {})
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("text", ["[" * 5000, "&a [*a]", "&a {relays: *a}", "upstream: &a {a: *a}"], ids=range(4))
 def test_a_file_that_has_no_end_is_refused_in_few_words(text: str, tmp_path: Path) -> None:
     file = tmp_path / "endless.yml"

@@ -290,6 +290,7 @@ def test_junk_behind_a_compressed_answer_costs_nothing_of_it(encoding: str, junk
     assert (document.prompt_tokens, document.unparsed) == (4, {"encoding": 1})
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
 def test_a_bomb_is_not_inflated(encoding: str) -> None:
     bomb = PACKERS[encoding](bytes(64 << 20))
@@ -298,6 +299,7 @@ def test_a_bomb_is_not_inflated(encoding: str) -> None:
     assert answer.unparsed == {"encoding": 1}
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
 def test_a_bomb_in_many_reads_is_given_up(encoding: str) -> None:
     bomb = PACKERS[encoding](b"data: {}\n\n" * (64 << 17))
@@ -323,6 +325,7 @@ def test_a_bomb_in_many_reads_is_given_up(encoding: str) -> None:
     assert inflated < 40 << 20
 
 
+@pytest.mark.apart
 def test_an_answer_that_packs_well_is_read_to_its_end() -> None:
     words = random.Random(1).choices(WORDS, k=100_000)
     packed = gzip.compress(b"".join(map(chunk, words)))

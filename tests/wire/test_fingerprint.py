@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from prefillwatch.wire.fingerprint import BLOCK_CHARS, MAX_BLOCKS, stand_in, text_fingerprint, token_fingerprint
 
 
@@ -27,6 +29,7 @@ def test_text_and_token_ids_never_meet() -> None:
     assert token_fingerprint([1] * 64)[0] != text_fingerprint(repr([1] * 64)[:BLOCK_CHARS].ljust(BLOCK_CHARS))[0]
 
 
+@pytest.mark.apart
 def test_the_key_is_new_in_every_process() -> None:
     code = "from prefillwatch.wire.fingerprint import *; print(text_fingerprint('x' * 256)[0], stand_in(b'x'))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -15,6 +15,8 @@ import zstandard
 
 from prefillwatch.wire.request import read_request
 
+pytestmark = pytest.mark.apart
+
 MiB = 1 << 20
 EMPTY_MEMBER = gzip.compress(b"", 9, mtime=0)
 

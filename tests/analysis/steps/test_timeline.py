@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -178,6 +179,7 @@ def test_a_large_prompt_that_was_passed_over_may_have_been_begun() -> None:
     assert wire.largest(wire.now - 214, wire.now + 1) == (9000, True)
 
 
+@pytest.mark.apart
 def test_a_request_that_waits_for_ten_minutes_holds_nothing_up() -> None:
     wire = Wire()
     wire.sent("stuck", 300)

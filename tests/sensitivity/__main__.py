@@ -1,6 +1,6 @@
 """Move each tunable by 30 % and see what the verdicts on a real engine's recordings make of it.
 
-    make sensitivity                                   all tunables, on pieces of six recordings
+    make sensitivity                                   all tunables, on pieces of seven recordings
     make sensitivity ARGS="cost.slack clock.…"         these
     make sensitivity ARGS="--whole"                    on all recordings, whole: ten times as long
     make sensitivity ARGS="--write"                    and put the table into docs/sensitivity.md

@@ -27,12 +27,13 @@ from prefillwatch.units import MS
 
 #: The pieces that are judged by default, and how many seconds of each: enough to learn the engine, and what follows.
 PIECES = {
-    "busy/mixed": 20,
+    "busy/mixed": 44,
+    "busy/short-300": 14,
+    "twelve-at-once": 22,
+    "shared-prefix": 20,
     "preemption": 15,
     "frontend-stopped": 14,
     "engine-stopped-300": 14,
-    "twelve-at-once": 14,
-    "shared-prefix": 14,
 }
 #: So long after the end of a piece the last verdicts have come: a beat every 100 ms for a while, then one far ahead.
 _TAIL_MS, _AT_LAST_MS = 4_000, 36_000

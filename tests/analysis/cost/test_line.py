@@ -78,3 +78,13 @@ def test_the_law_follows_a_change() -> None:
     law = model.line()
     assert law is not None
     assert law.token_ns / 1e9 == pytest.approx(2 * COST, rel=0.05)
+
+
+def test_the_base_is_a_step_that_was_seen_also_where_contexts_are_long() -> None:
+    """Tokens of late chunks cost several times as much: no straight line goes through such steps."""
+    full = np.full(60, 2042)
+    dearer = np.linspace(1, 4, 60)
+    law = learned(steps([0] * 60), (full, BASE + COST * full * dearer)).line()
+    assert law is not None
+    assert law.base_ns / 1e9 == pytest.approx(BASE, rel=0.02)
+    assert COST < law.token_ns / 1e9 < 4 * COST

@@ -1,7 +1,7 @@
 """Which tests notice when a tunable moves by 30 %: python -m tests.sensitivity.noticed [GROUP.FIELD ...]
 
-Runs the tests of the group with the default moved, and prints the files in which one fails. What is printed belongs into
-the sheet (`prefillwatch.analysis.tuning`).
+Runs the tests of the group with the default moved, and prints the files in which one fails. What is printed belongs
+into the sheet (`prefillwatch.analysis.tuning`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,17 @@ TESTS: Final = {
     "timeline": ("analysis/steps/test_timeline.py",),
     "cost": ("analysis/cost", "analysis/steps/test_packing.py", "analysis/steps/test_budget.py"),
     "advice": ("analysis/cost/test_advice.py", "analysis/cost/test_costs.py"),
+    "gaps": ("core/test_exchange.py", "core/test_books.py", "scenarios"),
+    "baselines": ("analysis/tokens/test_baselines.py", "analysis/tokens/test_gaps.py"),
+    "verdicts": ("analysis/verdicts", "scenarios"),
+    "waits": ("analysis/verdicts/test_waits.py", "scenarios/test_waits.py"),
+    "incidents": ("analysis/verdicts/test_incidents.py",),
 }
 
 
 def noticed(name: str, move: float) -> list[str]:
     """Files with a test that fails then."""
-    tests = [path for each in TESTS[name.split(".")[0]] if os.path.exists(path := f"tests/{each}")]
+    tests = [f"tests/{each}" for each in TESTS[name.split(".")[0]]]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.sensitivity.moved", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PREFILLWATCH_MOVED": f"{name} {move}"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

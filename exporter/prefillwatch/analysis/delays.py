@@ -12,14 +12,12 @@ from typing import Final, NamedTuple
 
 from prefillwatch.analysis.cost import KnownCost
 from prefillwatch.analysis.requests import Request
+from prefillwatch.analysis.tuning import DEFAULT
 from prefillwatch.contract.causes import UNATTRIBUTED
-from prefillwatch.units import NS
 
 FREEZE: Final = "freeze"
 WAIT: Final = "wait"
 
-#: Delays of one cause less than this apart are one incident.
-CHAIN_NS: Final = NS
 #: An incident names at most so many culprits.
 _MOST_NAMED: Final = 256
 #: An incident may last for hours; its victims are counted up to here.
@@ -166,6 +164,7 @@ class Incident:
     ended_ns: int
     final: Tally = field(default_factory=Tally)
     live: dict[Delay, None] = field(default_factory=dict)  # a set that keeps its order
+    chain_ns: int = DEFAULT.incidents.chain_ns  # delays of its cause less than this apart belong to it
 
     @property
     def model(self) -> int:
@@ -194,8 +193,8 @@ class Incident:
         """Whether the delay is a link of this chain."""
         if self.kind != delay.kind or self.cause != delay.cause:
             return False
-        if (delay.ended_ns or now_ns) < self.started_ns - CHAIN_NS:
+        if (delay.ended_ns or now_ns) < self.started_ns - self.chain_ns:
             return False
         # Whether one of thousands still lasts is asked only where it matters.
-        near = max(self.ended_ns, self.started_ns) + CHAIN_NS
-        return delay.started_ns <= near or delay.started_ns <= self.until_ns(now_ns) + CHAIN_NS
+        near = max(self.ended_ns, self.started_ns) + self.chain_ns
+        return delay.started_ns <= near or delay.started_ns <= self.until_ns(now_ns) + self.chain_ns

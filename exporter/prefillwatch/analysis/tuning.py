@@ -154,6 +154,81 @@ class AdviceRules:
 
 
 @dataclass(frozen=True, slots=True)
+class GapRules:
+    """Gaps and what came with them (`ledger`)."""
+
+    patience_ns: int = tunable(
+        250 * MS, "ns", "a gap is clear or not by what is known then: its step has closed, and first tokens have come"
+    )
+    late_ns: int = tunable(
+        20 * MS, "ns", "reads so near to the end of a time in which a relay did not run are late by it"
+    )
+    size_patience_ns: int = tunable(
+        10 * NS, "ns", "a first token waits so long for the exact size of its prompt, while texts of a model are new"
+    )
+    enough_events: int = tunable(5, "token events", "before it is known how long the text of one usually is")
+    long_text: int = tunable(48, "characters", "more than one token has, so it may hold tokens that were held back")
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineRules:
+    """What an undisturbed stream takes per token (`tokens.baselines`)."""
+
+    kept: int = tunable(32, "gaps", "of a stream: the median's error is 22 % of the spread of the gaps")
+    enough: int = tunable(5, "gaps", "of a stream, before it has a baseline of its own")
+    model_kept: int = tunable(1024, "gaps", "of a model")
+    model_enough: int = tunable(3, "gaps", "of a model: half of them have to be off before a median is")
+    per_batch: int = tunable(16, "gaps", "of a model, from one batch: it looks back for seconds also with many streams")
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRules:
+    """Causes of stalls (`verdicts`)."""
+
+    most: float = tunable(0.5, "of the gap", "what covers half of a gap explains more of it than all else together")
+    few_steps: int = tunable(2, "steps", "a stream may miss a step by jitter, hardly two")
+    enough_bunched: float = tunable(32.0, "tokens", "no single step can have made so many of one stream")
+    fewest_bunched: float = tunable(2.0, "tokens", "one more than usual at once is a rare word")
+    fewest_by_text: float = tunable(4.0, "tokens", "where only the length of a text shows it: some words are long")
+    few_streams: int = tunable(2, "streams", "up to so many the text of one word decides the mean")
+    full_cache: float = tunable(0.95, "of the KV cache", "from there on blocks have to be taken from a sequence")
+    burst: int = tunable(4, "token events", "in one read, as a buffer lets go")
+    alike_bursts: float = tunable(2.0, "times the size", "a buffer's bursts are of about one size")
+    quick: float = tunable(1.5, "baseline gaps", "two steps that end no further apart have no prompt between them")
+    spread_ns: int = tunable(20 * MS, "ns", "delivery spreads a step's reads so far after a long step")
+    back_together_ns: int = tunable(60 * MS, "ns", "streams that come back to the batch in one step read within it")
+    judged_together_ns: int = tunable(50 * MS, "ns", "stalls that began and ended so near to each other are one case")
+    stale_page_ns: int = tunable(5 * NS, "ns", "a page of metrics so long before or after a gap says nothing of it")
+    least_aftermath_ns: int = tunable(50 * MS, "ns", "a server hands on what it held back within so long at least")
+    most_aftermath_ns: int = tunable(300 * MS, "ns", "and what comes later than this was made later")
+    ripe_ns: int = tunable(
+        1500 * MS, "ns", "what speaks about a delay has come by then: held back tokens, own lag, a page every second"
+    )
+    patience_ns: int = tunable(30 * NS, "ns", "a verdict waits no longer for the timeline")
+
+
+@dataclass(frozen=True, slots=True)
+class LateRules:
+    """Causes of late first tokens (`verdicts.waits`)."""
+
+    unlearned_token_ns: int = tunable(5 * MS, "ns per token", "a very slow machine, so that a long prompt is no wait")
+    long: int = tunable(4, "times the size", "a prompt four times as long as the own one is long")
+    overtaken: int = tunable(10, "requests", "so many later ones served first are no accident of scheduling")
+    young_ns: int = tunable(300 * NS, "ns", "a server compiles and warms up in its first minutes")
+    first_requests: int = tunable(8, "requests", "that a young server is warmed up by")
+    silent_ns: int = tunable(
+        5 * NS, "ns", "an engine from which nothing came for so long is stuck, unless a prompt explains it"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentRules:
+    """Delays that belong together (`verdicts.incidents`)."""
+
+    chain_ns: int = tunable(NS, "ns", "delays of one cause within a second of each other are one incident to a reader")
+
+
+@dataclass(frozen=True, slots=True)
 class Tuning:
     """All groups."""
 
@@ -165,6 +240,11 @@ class Tuning:
     timeline: TimelineRules = TimelineRules()
     cost: CostRules = CostRules()
     advice: AdviceRules = AdviceRules()
+    gaps: GapRules = GapRules()
+    baselines: BaselineRules = BaselineRules()
+    verdicts: VerdictRules = VerdictRules()
+    waits: LateRules = LateRules()
+    incidents: IncidentRules = IncidentRules()
 
     def moved(self, name: str, factor: float) -> Tuning:
         """With one tunable (``group.field``) times a factor. A count stays whole, and moves by one at least."""

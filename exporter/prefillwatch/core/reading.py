@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Final, TypeAlias
 
-from prefillwatch.analysis.ledger import LONG_TEXT, Ledger
+from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import LifecycleError
 from prefillwatch.core.exchange import Exchange
 from prefillwatch.core.inputs import FactPacket, Record
@@ -122,10 +122,10 @@ class Reading:
     def _note(self, reads: list[ExpectedRead], times: Sequence[int], chars: list[int]) -> None:
         """The books that `Ledger.token` would keep of each of these."""
         ledger = self._ledger
-        shortest_stall_ns = ledger.shortest_stall_ns
+        shortest_stall_ns, long_text = ledger.shortest_stall_ns, ledger.long_text
         for read, time_ns, count in zip(reads, times, chars, strict=True):
             request = read.request
-            if time_ns - request.last_ns >= shortest_stall_ns or count >= LONG_TEXT:
+            if time_ns - request.last_ns >= shortest_stall_ns or count >= long_text:
                 ledger.returned(request, read.slot, time_ns, 1, count)
             request.events += 1
             request.chars += count
@@ -137,7 +137,7 @@ class Reading:
 
     def records(self, records: Iterable[Record], other: Other) -> None:
         """One record after the other."""
-        streams, shortest_stall_ns = self.streams, self._ledger.shortest_stall_ns
+        streams, shortest_stall_ns, long_text = self.streams, self._ledger.shortest_stall_ns, self._ledger.long_text
         add_slot, add_time, add_events = self._ledger.add_read
         for time_ns, stream, kind, payload in records:
             if kind == _DATA:
@@ -161,7 +161,7 @@ class Reading:
                     if events:
                         request = exchange.request
                         chars = reader.chars_in_read
-                        if time_ns - request.last_ns >= shortest_stall_ns or chars >= LONG_TEXT:
+                        if time_ns - request.last_ns >= shortest_stall_ns or chars >= long_text:
                             self._ledger.returned(request, slot, time_ns, events, chars)
                         add_slot(slot)
                         add_time(time_ns)

@@ -6,8 +6,9 @@ import itertools
 
 import pytest
 
-from prefillwatch.analysis.delays import CHAIN_NS, Incident, Share, Stall
+from prefillwatch.analysis.delays import Incident, Share, Stall
 from prefillwatch.analysis.requests.request import Request
+from prefillwatch.analysis.tuning import DEFAULT
 from prefillwatch.analysis.verdicts.incidents import IncidentBook
 from prefillwatch.units import NS
 
@@ -144,8 +145,8 @@ def test_the_model_is_that_of_most_victims() -> None:
 
 def test_links_may_be_so_far_apart_and_no_further() -> None:
     near, far = IncidentBook(), IncidentBook()
-    settle(near, stall(10, 11), stall(11 + CHAIN_NS / NS, 13))
-    settle(far, stall(10, 11), stall(11.01 + CHAIN_NS / NS, 13))
+    settle(near, stall(10, 11), stall(11 + DEFAULT.incidents.chain_ns / NS, 13))
+    settle(far, stall(10, 11), stall(11.01 + DEFAULT.incidents.chain_ns / NS, 13))
     assert (len(close(near)), len(close(far))) == (1, 2)
 
 

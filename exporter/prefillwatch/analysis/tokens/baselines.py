@@ -16,20 +16,21 @@ import numpy.typing as npt
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray
 from prefillwatch.analysis.ring import Ring
+from prefillwatch.analysis.tuning import DEFAULT, BaselineRules
 
 _SLOTS_AT_FIRST: Final = 64
+#: So few values are sorted in half the time that numpy takes to set out.
+_FEW: Final = 32
 
 
 class _ModelGaps:
     """The last clear gaps of a model, and their median."""
 
-    __slots__ = ("_median", "_ring")
+    __slots__ = ("_enough", "_median", "_ring")
 
-    KEPT: Final = 1024
-    ENOUGH: Final = 3
-
-    def __init__(self) -> None:
-        self._ring: Ring[np.float32] = Ring(self.KEPT, 1, np.float32)
+    def __init__(self, rules: BaselineRules) -> None:
+        self._ring: Ring[np.float32] = Ring(rules.model_kept, 1, np.float32)
+        self._enough = rules.model_enough
         self._median: float | None = None
 
     def add(self, values: FloatArray) -> None:
@@ -41,7 +42,7 @@ class _ModelGaps:
         return gaps
 
     def median(self) -> float | None:
-        if self._median is None and len(self._ring) >= self.ENOUGH:
+        if self._median is None and len(self._ring) >= self._enough:
             self._median = lower_median(self._ring.kept()[0])
         return self._median
 
@@ -49,7 +50,7 @@ class _ModelGaps:
 def lower_median(values: npt.NDArray[np.float32]) -> float:
     """The smallest value with a rank of at least half of all: the 0.5-quantile as windows define it."""
     middle = (len(values) - 1) // 2
-    if len(values) <= Baselines.KEPT:  # so few are sorted in half the time that numpy takes to set out
+    if len(values) <= _FEW:
         return float(sorted(values.tolist())[middle])
     return float(np.partition(values, middle)[middle])
 
@@ -57,15 +58,13 @@ def lower_median(values: npt.NDArray[np.float32]) -> float:
 class Baselines:
     """Running medians of clear gaps per token, of slots and of models. Medians are worked out when asked for."""
 
-    __slots__ = ("_models", "_noted", "_rings")
+    __slots__ = ("_enough", "_kept", "_models", "_noted", "_rings", "_rules")
 
-    KEPT: Final = 32
-    ENOUGH: Final = 5
-    #: Samples that one batch may give to a model's baseline.
-    SAMPLES: Final = 16
-
-    def __init__(self) -> None:
-        self._rings: npt.NDArray[np.float32] = np.zeros((_SLOTS_AT_FIRST, self.KEPT), dtype=np.float32)
+    def __init__(self, rules: BaselineRules = DEFAULT.baselines) -> None:
+        self._rules = rules
+        self._kept = rules.kept
+        self._enough = rules.enough
+        self._rings: npt.NDArray[np.float32] = np.zeros((_SLOTS_AT_FIRST, self._kept), dtype=np.float32)
         self._noted: IntArray = np.zeros(_SLOTS_AT_FIRST, dtype=np.int64)
         self._models: dict[int, _ModelGaps] = {}
 
@@ -81,7 +80,7 @@ class Baselines:
             order = np.argsort(slot, kind="stable")
             slot, gaps = slot[order], gaps[order]
         place = self._noted[slot] + _rank_in_run(slot)
-        self._rings[slot, place % self.KEPT] = gaps
+        self._rings[slot, place % self._kept] = gaps
         np.add.at(self._noted, slot, 1)
 
     def note_models(self, model: IntArray, gaps: FloatArray) -> None:
@@ -95,14 +94,14 @@ class Baselines:
     def _sample(self, model: int, gaps: FloatArray) -> None:
         ring = self._models.get(model)
         if ring is None:
-            ring = self._models[model] = _ModelGaps()
-        stride = -(-len(gaps) // self.SAMPLES)
+            ring = self._models[model] = _ModelGaps(self._rules)
+        stride = -(-len(gaps) // self._rules.per_batch)
         ring.add(gaps[::stride])
 
     def of_slot(self, slot: int) -> float | None:
         """The slot's own baseline; None while it has too few clear gaps."""
         noted = int(self._noted[slot])
-        return lower_median(self._rings[slot, :noted]) if noted >= self.ENOUGH else None
+        return lower_median(self._rings[slot, :noted]) if noted >= self._enough else None
 
     def of_slots(self, slots: IntArray) -> FloatArray:
         """`of_slot` of many slots at once; not a number where it is None."""
@@ -123,7 +122,7 @@ class Baselines:
 
     def recall(self, model: int, gaps: list[float]) -> None:
         """Go on with samples of a model's baseline that were taken elsewhere."""
-        self._models.setdefault(model, _ModelGaps()).add(np.array(gaps))
+        self._models.setdefault(model, _ModelGaps(self._rules)).add(np.array(gaps))
 
     def forget_model(self, model: int) -> None:
         self._models.pop(model, None)

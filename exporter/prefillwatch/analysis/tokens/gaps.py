@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray, by_value
 from prefillwatch.analysis.tokens.baselines import Baselines
+from prefillwatch.analysis.tuning import DEFAULT, BaselineRules
 from prefillwatch.units import NS
 
 #: No time: no token yet, or none since a hole.
@@ -69,7 +70,7 @@ class GapBook:
         "_open",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, rules: BaselineRules = DEFAULT.baselines) -> None:
         size = _GROWTH_START
         self._model: IntArray = np.zeros(size, dtype=np.int64)
         self._first_ns: IntArray = np.full(size, _NEVER, dtype=np.int64)
@@ -81,7 +82,7 @@ class GapBook:
         self._done = np.zeros(size, dtype=np.bool_)
         self._holed = np.zeros(size, dtype=np.bool_)
         self._free = list(range(size - 1, -1, -1))
-        self._baselines = Baselines()
+        self._baselines = Baselines(rules)
 
     def __len__(self) -> int:
         """How many slots are open."""

@@ -12,22 +12,12 @@ from prefillwatch.analysis.cost import Costs, PromptWork
 from prefillwatch.analysis.delays import Share, Stall, shares_of
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.steps import PrefillTimeline
-from prefillwatch.analysis.tuning import DEFAULT, Tuning
+from prefillwatch.analysis.tuning import DEFAULT, Tuning, VerdictRules
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
 from prefillwatch.analysis.verdicts.verdict import Case
-from prefillwatch.units import MS, NS
+from prefillwatch.units import NS
 
 NEVER: Final = 1 << 62
-
-#: Delivery spreads a step's reads so far after a long step.
-_SPREAD_NS: Final = 20 * MS
-#: Streams return together when their first reads come within this.
-_TOGETHER_NS: Final = 60 * MS
-#: A page this long before or after a gap is no evidence about it.
-_STALE_NS: Final = 5 * NS
-_AFTERMATH: Final = (50 * MS, 300 * MS)
-#: Two steps that end less than so many baseline gaps apart have no prompt between them.
-_QUICK: Final = 1.5
 
 
 class InService(NamedTuple):
@@ -54,13 +44,14 @@ class CaseBuilder:
         self._evidence = evidence
         self._costs = costs
         self._smallest = smallest_bucket
+        self._rules = tuning.verdicts
         self._on_its_way_ns = tuning.first_tokens.on_its_way_ns
         self._left_out: deque[tuple[int, int, Stall]] = deque(maxlen=256)  # end, tokens that had to be computed again
 
     def measure(self, stall: Stall, until_ns: int) -> None:
         """Of how much of the gap all streams were silent. Once per stall, when the steps in it are known."""
         stall.common_ns, _ = self._evidence.steps.silence(stall.started_ns, until_ns)
-        _, stall.ticks = self._evidence.steps.silence(stall.started_ns, until_ns - _SPREAD_NS)
+        _, stall.ticks = self._evidence.steps.silence(stall.started_ns, until_ns - self._rules.spread_ns)
 
     def note_left_out(self, stall: Stall) -> None:
         """Its stream came back to the batch: if it had been preempted, its tokens were computed again just then."""
@@ -75,14 +66,14 @@ class CaseBuilder:
         service = self._in_service(stall)
         known = before is not None and after is not None
         preemptions = _preemptions(before, after)
-        caught_up, by_text, withheld = _caught_up(stalls)
+        caught_up, by_text, withheld = _caught_up(stalls, self._rules)
         case = Case(
             gap=(end_ns - start_ns) / NS,
             excess=stall.excess_ns / NS,
             baseline=stall.baseline_ns / NS,
             streams=len(stalls),
             # In the middle of a silence there was nothing to read: only lag that lasts to its end makes it longer.
-            own_lag=self._evidence.own_lag.at_the_end(end_ns, _SPREAD_NS),
+            own_lag=self._evidence.own_lag.at_the_end(end_ns, self._rules.spread_ns),
             records_lost=self._evidence.holes.worst(start_ns, end_ns) > 0,
             blocked=min(each.request.blocked_within(each.started_ns, end_ns) for each in stalls) / NS,
             common_silence=stall.common_ns / NS,
@@ -104,6 +95,7 @@ class CaseBuilder:
             preemptions_counted=preemptions is not None,
             kv_usage=self._fullest(before, after),
             answered_meanwhile=self._answered(start_ns, end_ns),
+            rules=self._rules,
             prompts_stood_still=self._stood_still(stall, start_ns, end_ns),
         )
         return case, service.shares
@@ -123,7 +115,7 @@ class CaseBuilder:
 
     def _waiting_through(self, stall: Stall) -> dict[Request, int]:
         """Requests that had no first token before the gap was over, or with its end."""
-        until_ns = stall.ended_ns - _SPREAD_NS
+        until_ns = stall.ended_ns - self._rules.spread_ns
         requests = self._evidence.requests.in_flight_over(stall.started_ns)
         waiting = (each for each in requests if each.waited_until(until_ns))
         return {each: each.uncached_tokens for each in waiting if not self._is_past_prefill(each, stall)}
@@ -133,7 +125,7 @@ class CaseBuilder:
         steps too short for a prompt after it came."""
         if request.streaming or not stall.baseline_ns:
             return False
-        quick_ns = round(_QUICK * stall.baseline_ns)
+        quick_ns = round(self._rules.quick * stall.baseline_ns)
         return self._evidence.steps.went_on(request.sent_ns + self._on_its_way_ns, stall.started_ns, quick_ns)
 
     def _possible_ns(self, stall: Stall, tokens: dict[Request, int]) -> float:
@@ -177,7 +169,7 @@ class CaseBuilder:
         """Whether a prompt that takes far less than the gap got no first token in it."""
         gap_ns = end_ns - start_ns
         for request in self._evidence.requests.in_flight_over(start_ns):
-            if not request.streaming or not request.waited_until(end_ns - _SPREAD_NS):
+            if not request.streaming or not request.waited_until(end_ns - self._rules.spread_ns):
                 continue  # an answer that is not streamed does not show how far it is
             if not request.size_known:
                 continue
@@ -203,11 +195,13 @@ class CaseBuilder:
         """Whether a stream came back to the batch with the end of this stall, or with one of the long steps right after
         it: a context may take several to be computed again."""
         ahead_ns = back_ns - stall.ended_ns
-        if abs(ahead_ns) <= _TOGETHER_NS:
+        if abs(ahead_ns) <= self._rules.back_together_ns:
             return True
         if not 0 < ahead_ns <= self._costs.slack * stall.cost.law.expect_ns(tokens):
             return False
-        return not self._evidence.steps.went_on(stall.ended_ns + _SPREAD_NS, back_ns, round(_QUICK * stall.baseline_ns))
+        return not self._evidence.steps.went_on(
+            stall.ended_ns + self._rules.spread_ns, back_ns, round(self._rules.quick * stall.baseline_ns)
+        )
 
     def _nothing_preempted_since(self, start_ns: int, end_ns: int) -> bool:
         """Upstream counts its preemptions, and there was none from before these streams fell silent."""
@@ -222,9 +216,9 @@ class CaseBuilder:
     def _pages_around(self, start_ns: int, end_ns: int) -> tuple[EnginePage | None, EnginePage | None]:
         pages = self._evidence.pages
         before, after = pages.last_before(start_ns), pages.first_after(end_ns) or pages.newest
-        if before is not None and before.at_ns < start_ns - _STALE_NS:
+        if before is not None and before.at_ns < start_ns - self._rules.stale_page_ns:
             before = None
-        if after is not None and not start_ns < after.at_ns < end_ns + _STALE_NS:
+        if after is not None and not start_ns < after.at_ns < end_ns + self._rules.stale_page_ns:
             after = None
         return before, after
 
@@ -235,7 +229,7 @@ class CaseBuilder:
         return max((page.kv_usage for page in pages if page.kv_usage is not None), default=None)
 
     def _answered(self, start_ns: int, end_ns: int) -> bool:
-        return bool(self._evidence.pages.between(start_ns + _SPREAD_NS, end_ns - _SPREAD_NS))
+        return bool(self._evidence.pages.between(start_ns + self._rules.spread_ns, end_ns - self._rules.spread_ns))
 
 
 def _most_ns(stall: Stall, request: Request) -> float:
@@ -250,29 +244,29 @@ def _preemptions(before: EnginePage | None, after: EnginePage | None) -> float |
     return max(0.0, after.preemptions - before.preemptions)
 
 
-def _caught_up(stalls: Sequence[Stall]) -> tuple[float, float, float]:
+def _caught_up(stalls: Sequence[Stall], rules: VerdictRules) -> tuple[float, float, float]:
     """Tokens that came in a bunch at the end of a stall, by events and by text, and those that had been due; means
     over the streams, since one long word proves nothing."""
     over = [stall for stall in stalls if stall.ended_ns and stall.baseline_ns]
     if not over:
         return max((stall.events - 1.0 for stall in stalls if stall.ended_ns), default=0.0), 0.0, 0.0
-    events = sum(map(_by_events, over)) / len(over)
-    text = sum(map(_by_text, over)) / len(over)
+    events = sum(_by_events(stall, rules) for stall in over) / len(over)
+    text = sum(_by_text(stall, rules) for stall in over) / len(over)
     withheld = sum((stall.ended_ns - stall.started_ns) / stall.baseline_ns - 1 for stall in over) / len(over)
     return events, text, withheld
 
 
-def _by_events(stall: Stall) -> float:
-    window_ns = _aftermath_ns(stall)
+def _by_events(stall: Stall, rules: VerdictRules) -> float:
+    window_ns = _aftermath_ns(stall, rules)
     after = sum(read.events for read in stall.after if read.time_ns <= stall.ended_ns + window_ns)
     return stall.tokens - 1 + max(0.0, after - window_ns / stall.baseline_ns)
 
 
-def _by_text(stall: Stall) -> float:
-    until_ns = stall.ended_ns + _aftermath_ns(stall)
+def _by_text(stall: Stall, rules: VerdictRules) -> float:
+    until_ns = stall.ended_ns + _aftermath_ns(stall, rules)
     return stall.held_back + sum(read.held_back for read in stall.after if read.time_ns <= until_ns)
 
 
-def _aftermath_ns(stall: Stall) -> int:
-    shortest, longest = _AFTERMATH
-    return min(max((stall.ended_ns - stall.started_ns) // 3, shortest), longest)
+def _aftermath_ns(stall: Stall, rules: VerdictRules) -> int:
+    third_ns = (stall.ended_ns - stall.started_ns) // 3
+    return min(max(third_ns, rules.least_aftermath_ns), rules.most_aftermath_ns)

@@ -8,13 +8,15 @@ lasts, of the provisional ones as well.
 
 from __future__ import annotations
 
-from prefillwatch.analysis.delays import CHAIN_NS, Delay, Incident
+from prefillwatch.analysis.delays import Delay, Incident
+from prefillwatch.analysis.tuning import DEFAULT, IncidentRules
 
 
 class IncidentBook:
     """The incidents that are not closed yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: IncidentRules = DEFAULT.incidents) -> None:
+        self._chain_ns = rules.chain_ns
         self.open: list[Incident] = []
         self._count = 0
         self._of: dict[Delay, Incident] = {}  # of each provisional delay
@@ -45,13 +47,13 @@ class IncidentBook:
         return sorted(over, key=lambda each: each.started_ns)
 
     def _is_over(self, incident: Incident, now_ns: int) -> bool:
-        if incident.live or now_ns <= incident.ended_ns + CHAIN_NS:
+        if incident.live or now_ns <= incident.ended_ns + self._chain_ns:
             return False
         # One that is provisional elsewhere may yet turn out to belong here.
         return not any(
             delay.kind == incident.kind
-            and delay.started_ns <= incident.ended_ns + CHAIN_NS
-            and (not delay.ended_ns or delay.ended_ns >= incident.started_ns - CHAIN_NS)
+            and delay.started_ns <= incident.ended_ns + self._chain_ns
+            and (not delay.ended_ns or delay.ended_ns >= incident.started_ns - self._chain_ns)
             for other in self.open
             for delay in other.live
         )
@@ -75,7 +77,7 @@ class IncidentBook:
     def _begin(self, delay: Delay) -> Incident:
         self._count += 1
         ended_ns = delay.ended_ns or delay.started_ns
-        incident = Incident(self._count, delay.kind, delay.cause, delay.started_ns, ended_ns)
+        incident = Incident(self._count, delay.kind, delay.cause, delay.started_ns, ended_ns, chain_ns=self._chain_ns)
         self.open.append(incident)
         return incident
 

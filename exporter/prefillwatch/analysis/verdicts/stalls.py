@@ -16,7 +16,7 @@ from prefillwatch.analysis.delays import ReadAfter, Stall
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import StallRule
 from prefillwatch.analysis.tokens import GapBook, Gaps
-from prefillwatch.analysis.verdicts.verdict import MOST
+from prefillwatch.analysis.tuning import DEFAULT, VerdictRules
 from prefillwatch.units import NS
 
 #: So long after a stall its stream is watched for tokens that had been held back.
@@ -67,7 +67,8 @@ class Silence(NamedTuple):
 class StallWatch:
     """Finds stalls in the gaps of all streams. `open` are those that last."""
 
-    def __init__(self, rule: StallRule, book: GapBook) -> None:
+    def __init__(self, rule: StallRule, book: GapBook, rules: VerdictRules = DEFAULT.verdicts) -> None:
+        self._rules = rules
         self._rule = rule
         self._book = book
         self.shortest_ns = round(min(rule.min_gap, rule.always) * NS)
@@ -145,7 +146,7 @@ class StallWatch:
 
     def _following(self, gaps: Gaps, index: int) -> list[ReadAfter]:
         """Later reads of the same stream in the batch that come soon enough to be the aftermath of the gap there."""
-        until_ns = int(gaps.end_ns[index]) + AFTERMATH_NS
+        until_ns = int(gaps.end_ns[index]) + self._rules.most_aftermath_ns
         last = int(gaps.slot.searchsorted(gaps.slot[index], "right"))
         return [read for read in self._reads(gaps, slice(index + 1, last)) if read.time_ns <= until_ns]
 
@@ -193,7 +194,9 @@ class StallWatch:
             request = self._owners.get(slot)
             if request is None:
                 continue
-            if request.blocked_since_ns and held_by_client(request, now_ns - round(silent * NS), now_ns):
+            if request.blocked_since_ns and held_by_client(
+                request, now_ns - round(silent * NS), now_ns, self._rules.most
+            ):
                 continue
             if frozen:
                 frozen = self._rule.holds(silent, self._baseline_ns(slot, clear_step_ns) / NS)
@@ -202,7 +205,9 @@ class StallWatch:
 
     def lasting(self, now_ns: int, clear_step_ns: int) -> list[Stall]:
         """Open gaps that count as stalls by now, old and new ones."""
-        self._watched = {slot: each for slot, each in self._watched.items() if now_ns < each.ended_ns + AFTERMATH_NS}
+        self._watched = {
+            slot: each for slot, each in self._watched.items() if now_ns < each.ended_ns + self._rules.most_aftermath_ns
+        }
         if not len(self._book):
             return []
         slots, silent_s = self._book.open_gaps(now_ns)
@@ -228,6 +233,6 @@ class StallWatch:
         return stall
 
 
-def held_by_client(request: Request, start_ns: int, end_ns: int) -> bool:
-    """Whether our write to its client was held up for most of this time."""
-    return request.blocked_within(start_ns, end_ns) >= MOST * (end_ns - start_ns)
+def held_by_client(request: Request, start_ns: int, end_ns: int, most: float) -> bool:
+    """Whether our write to its client was held up for most of this time: for this part of it."""
+    return request.blocked_within(start_ns, end_ns) >= most * (end_ns - start_ns)

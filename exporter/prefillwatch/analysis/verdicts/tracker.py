@@ -24,17 +24,12 @@ from prefillwatch.analysis.verdicts.case import CaseBuilder
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
 from prefillwatch.analysis.verdicts.incidents import IncidentBook
 from prefillwatch.analysis.verdicts.stalls import StallWatch, held_by_client
-from prefillwatch.analysis.verdicts.verdict import MOST, judge
+from prefillwatch.analysis.verdicts.verdict import judge
 from prefillwatch.analysis.verdicts.waits import WaitWatch
 from prefillwatch.contract.causes import PREFILL
 from prefillwatch.units import NS
 
-#: Everything that speaks about a stall has come by then: tokens held back, our own lag, a page of metrics.
-_RIPE_NS: Final = NS * 3 // 2
-#: … and a verdict that the timeline holds up is given as it is then.
-_PATIENCE_NS: Final = 30 * NS
-#: Stalls whose silence began, and ended, within this are judged together.
-_TOGETHER_NS: Final = 50_000_000
+#: Of more stalls than this that are judged together, one is measured for all.
 _CROWD: Final = 64
 #: A read so near to the end of a time in which a relay did not run is late by its fault.
 _LATE_NS: Final = NS // 50
@@ -58,14 +53,15 @@ class StallTracker:
     ) -> None:
         self.watch = watch
         self.evidence = EvidenceLog()
-        self.incidents = IncidentBook()
+        self.incidents = IncidentBook(tuning.incidents)
         self._heartbeat = heartbeat
         self._timeline = timeline
         self._buckets = buckets
         self._sink = sink
         self._costs = costs
+        self._rules = tuning.verdicts
         self._cases = CaseBuilder(timeline, self.evidence, costs, buckets.edges[0], tuning)
-        self._waits = WaitWatch(wait_rule, self.evidence, self.incidents, costs, buckets.edges[0])
+        self._waits = WaitWatch(wait_rule, self.evidence, self.incidents, costs, buckets.edges[0], tuning)
         self._ended: list[Stall] = []  # not measured yet
         self._pending: list[Stall] = []
 
@@ -122,7 +118,7 @@ class StallTracker:
         for stall in stalls:
             stall.cost = cost
             if not stall.decoding:
-                moment = stall.started_ns // _TOGETHER_NS
+                moment = stall.started_ns // self._rules.judged_together_ns
                 if moment not in joined:
                     joined[moment] = sum(1 for _ in self.evidence.requests.served_since(stall.started_ns))
                 stall.decoding = max(1, self._heartbeat.decoding - joined[moment])
@@ -168,7 +164,7 @@ class StallTracker:
         if not stalls:
             return
         self._note_surroundings(stalls)
-        for group in _together(stalls):
+        for group in _together(stalls, self._rules.judged_together_ns):
             self._cases.measure(group[0], now_ns)
             for stall in group:
                 stall.common_ns, stall.ticks = group[0].common_ns, group[0].ticks
@@ -183,9 +179,9 @@ class StallTracker:
             return
         measured = set(ready)
         self._ended = [stall for stall in self._ended if stall not in measured]
-        groups = _together(ready)
+        groups = _together(ready, self._rules.judged_together_ns)
         for stall in itertools.chain.from_iterable(map(self._measured, groups)):
-            if stall.ticks > 1 and stall.common_ns < MOST * (stall.ended_ns - stall.started_ns):
+            if stall.ticks > 1 and stall.common_ns < self._rules.most * (stall.ended_ns - stall.started_ns):
                 self._cases.note_left_out(stall)
         for group in groups:
             self._judge(group, now_ns)
@@ -209,23 +205,23 @@ class StallTracker:
         until_ns = max((each.ended_ns for each in self._pending if self._is_ripe(each, now_ns)), default=0)
         if not until_ns:
             return
-        until_ns += _TOGETHER_NS  # those that ended with it, only a little later
+        until_ns += self._rules.judged_together_ns  # those that ended with it, only a little later
         ripe = [stall for stall in self._pending if stall.ended_ns <= until_ns]
         self._pending = [stall for stall in self._pending if stall.ended_ns > until_ns]
-        for group in _together(ripe):
+        for group in _together(ripe, self._rules.judged_together_ns):
             self._judge(group, now_ns)
             for stall in group:
                 self.incidents.settle(stall, now_ns)
                 self._tell(stall)
 
     def _is_ripe(self, stall: Stall, now_ns: int) -> bool:
-        if now_ns < stall.ended_ns + _RIPE_NS:
+        if now_ns < stall.ended_ns + self._rules.ripe_ns:
             return False
-        return stall.ended_ns <= self._timeline.settled_ns or now_ns > stall.ended_ns + _PATIENCE_NS
+        return stall.ended_ns <= self._timeline.settled_ns or now_ns > stall.ended_ns + self._rules.patience_ns
 
     def _judge(self, group: Sequence[Stall], now_ns: int) -> None:
         """One verdict for stalls that began and ended together, but for those whose clients held them up."""
-        own = [each for each in group if held_by_client(each.request, each.started_ns, each.ended_ns or now_ns)]
+        own = [each for each in group if self._is_held(each, now_ns)]
         held = set(own)
         rest = [each for each in group if each not in held] if held else group
         for members in (own, rest):
@@ -235,6 +231,9 @@ class StallTracker:
                 for stall in members:
                     stall.cause, stall.evidence = cause, evidence
                     stall.shares = shares if cause == PREFILL else ()
+
+    def _is_held(self, stall: Stall, now_ns: int) -> bool:
+        return held_by_client(stall.request, stall.started_ns, stall.ended_ns or now_ns, self._rules.most)
 
     def _tell(self, stall: Stall) -> None:
         seconds = stall.excess_ns / NS
@@ -247,15 +246,15 @@ class StallTracker:
             self._sink.blame(stall.model, bucket, part)
 
 
-def _together(stalls: Iterable[Stall]) -> list[list[Stall]]:
+def _together(stalls: Iterable[Stall], within_ns: int) -> list[list[Stall]]:
     """Groups whose silence began and ended at the same time."""
     groups: list[list[Stall]] = []
     for stall in sorted(stalls, key=lambda each: (each.ended_ns, each.started_ns)):
         for group in reversed(groups[-8:]):
             first = group[0]
             if (
-                abs(first.ended_ns - stall.ended_ns) <= _TOGETHER_NS
-                and abs(first.started_ns - stall.started_ns) <= _TOGETHER_NS
+                abs(first.ended_ns - stall.ended_ns) <= within_ns
+                and abs(first.started_ns - stall.started_ns) <= within_ns
             ):
                 group.append(stall)
                 break

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from prefillwatch.analysis.delays import Evidence
+from prefillwatch.analysis.tuning import DEFAULT, VerdictRules
 from prefillwatch.contract.causes import (
     BUFFERING,
     CLIENT,
@@ -26,23 +27,6 @@ from prefillwatch.contract.causes import (
     PREFILL,
     UNATTRIBUTED,
 )
-
-#: Tokens in one bunch that no single step can have made.
-ENOUGH_BUNCHED: Final = 32.0
-#: A cause that covers so much of the gap explains it.
-MOST: Final = 0.5
-#: Fewer tokens than this in a bunch are chance.
-FEWEST_BUNCHED: Final = 2.0
-#: The same where only the length of a text shows it, in one or two streams: some words of one token are long.
-FEWEST_BY_TEXT: Final = 4.0
-_FEW_STREAMS: Final = 2
-#: A KV cache as full as this has to take blocks from a running sequence.
-FULL: Final = 0.95
-#: A burst of so many token events in one read is how a buffer lets go, if the burst before was of the like size.
-BURST: Final = 4
-ALIKE: Final = 2.0
-#: A stream left out of so few steps may have lost them to jitter of the delivery.
-FEW_TICKS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,37 +65,38 @@ class Case:
     kv_usage: float | None = None
     answered_meanwhile: bool = False  # the server answered us while no stream moved
     prompts_stood_still: bool = False  # a short prompt waited through all of the gap
+    rules: VerdictRules = DEFAULT.verdicts
 
     @property
     def left_out(self) -> bool:
-        few = self.other_steps < FEW_TICKS * max(1.0, self.usual_steps)
-        return not few and self.common_silence < MOST * self.gap
+        few = self.other_steps < self.rules.few_steps * max(1.0, self.usual_steps)
+        return not few and self.common_silence < self.rules.most * self.gap
 
     @property
     def bunched(self) -> bool:
-        return self.caught_up >= self._proof(FEWEST_BUNCHED) or self.merged
+        return self.caught_up >= self._proof(self.rules.fewest_bunched) or self.merged
 
     def _proof(self, fewest: float) -> float:
         """So many tokens at once were made in the silence, whatever had been due by a pace that the engine may not have
         kept."""
-        return max(fewest, min(MOST * self.withheld, ENOUGH_BUNCHED))
+        return max(fewest, min(self.rules.most * self.withheld, self.rules.enough_bunched))
 
     @property
     def merged(self) -> bool:
         """Several tokens in one event, which only the server can do."""
-        fewest = FEWEST_BY_TEXT if self.streams <= _FEW_STREAMS else FEWEST_BUNCHED
-        return self.by_text >= self._proof(fewest)
+        few = self.streams <= self.rules.few_streams
+        return self.by_text >= self._proof(self.rules.fewest_by_text if few else self.rules.fewest_bunched)
 
     @property
     def in_bursts(self) -> bool:
         sizes = self.events, self.burst_before
-        return min(sizes) >= BURST and max(sizes) <= ALIKE * min(sizes)
+        return min(sizes) >= self.rules.burst and max(sizes) <= self.rules.alike_bursts * min(sizes)
 
     @property
     def preempted(self) -> bool:
         """A full cache is a sign only where preemptions are not counted: a count that stands still speaks
         against."""
-        full = self.kv_usage is not None and self.kv_usage >= FULL
+        full = self.kv_usage is not None and self.kv_usage >= self.rules.full_cache
         return self.preemptions > 0 or (full and not self.preemptions_counted)
 
     @property
@@ -152,11 +137,11 @@ def judge(case: Case) -> str:
 
 
 def _ourselves(case: Case) -> bool:
-    return case.records_lost or case.own_lag >= MOST * case.gap
+    return case.records_lost or case.own_lag >= case.rules.most * case.gap
 
 
 def _client(case: Case) -> bool:
-    return case.blocked >= MOST * case.gap
+    return case.blocked >= case.rules.most * case.gap
 
 
 def _buffering(case: Case) -> bool:
@@ -187,7 +172,7 @@ def _prefill(case: Case) -> bool:
 
 
 def _preempted(case: Case) -> bool:
-    return case.preemptions > 0 and (case.kv_usage is None or case.kv_usage >= FULL)
+    return case.preemptions > 0 and (case.kv_usage is None or case.kv_usage >= case.rules.full_cache)
 
 
 def _engine_pause(case: Case) -> bool:

@@ -17,26 +17,15 @@ from prefillwatch.analysis.cost import Costs, PromptWork
 from prefillwatch.analysis.delays import Evidence, Share, Wait, shares_of
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import WaitRule
+from prefillwatch.analysis.tuning import DEFAULT, LateRules, Tuning, VerdictRules
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
 from prefillwatch.analysis.verdicts.incidents import IncidentBook
 from prefillwatch.contract.causes import BEFORE_ENGINE, PREFILL, QUEUEING, STUCK, UNATTRIBUTED, WARMUP
 from prefillwatch.units import NS
 
-#: A token's cost while nothing is learned: that of a machine that reads 200 tokens a second.
-UNLEARNED_TOKEN_NS: Final = 5_000_000
-#: A prompt so many times as long as that of the waiting request counts as long.
-LONG: Final = 4
-MOST: Final = 0.5
-#: So many later requests served first are no accident of scheduling.
-OVERTAKEN: Final = 10
-#: A server is young for so long, and for so many requests.
-YOUNG_NS: Final = 300 * NS
-FIRST_REQUESTS: Final = 8
-#: An engine from which nothing at all came for so long is stuck, unless a prompt explains it.
-SILENT_NS: Final = 5 * NS
+#: Bounds on work: how often the waiting requests are looked at, and late ones judged anew.
 _LOOK_EVERY_NS: Final = NS // 2
 _JUDGE_EVERY_NS: Final = 2 * NS
-_RIPE_NS: Final = NS * 3 // 2
 _MOST_AHEAD: Final = 2048
 
 
@@ -56,6 +45,8 @@ class WaitCase:
     pages_waiting: int = 0  # of these, the ones with waiting requests
     pages_missing: int = 0  # of these, the ones with fewer requests than we had sent, and none waiting
     missing: int = 0  # requests that the engine does not know of, by the newest of them
+    rules: VerdictRules = DEFAULT.verdicts
+    late: LateRules = DEFAULT.waits
 
     @property
     def explained(self) -> bool:
@@ -63,7 +54,7 @@ class WaitCase:
 
     @property
     def behind_long_prompts(self) -> bool:
-        return self.explained and self.long_tokens_ahead >= MOST * self.tokens_ahead
+        return self.explained and self.long_tokens_ahead >= self.rules.most * self.tokens_ahead
 
     def evidence(self) -> Evidence:
         return {
@@ -86,13 +77,13 @@ def judge(case: WaitCase) -> str:
 
 
 _RULES: Final[tuple[tuple[str, Callable[[WaitCase], bool]], ...]] = (
-    (BEFORE_ENGINE, lambda case: case.pages_missing > MOST * case.pages),
-    (STUCK, lambda case: case.overtaken >= OVERTAKEN),
+    (BEFORE_ENGINE, lambda case: case.pages_missing > case.rules.most * case.pages),
+    (STUCK, lambda case: case.overtaken >= case.late.overtaken),
     (PREFILL, lambda case: case.behind_long_prompts),
     (WARMUP, lambda case: case.young),
     (QUEUEING, lambda case: case.explained),
-    (STUCK, lambda case: case.silence * NS >= max(SILENT_NS, MOST * case.waited * NS)),
-    (QUEUEING, lambda case: case.pages_waiting > MOST * case.pages),
+    (STUCK, lambda case: case.silence * NS >= max(case.late.silent_ns, case.rules.most * case.waited * NS)),
+    (QUEUEING, lambda case: case.pages_waiting > case.rules.most * case.pages),
 )
 
 
@@ -106,8 +97,11 @@ class WaitWatch:
         incidents: IncidentBook,
         costs: Costs,
         smallest_bucket: int,
+        tuning: Tuning = DEFAULT,
     ) -> None:
         self._rule = rule
+        self._rules = tuning.verdicts
+        self._late_rules = tuning.waits
         self._evidence = evidence
         self._incidents = incidents
         self._costs = costs
@@ -137,9 +131,9 @@ class WaitWatch:
         if now_ns >= self._look_ns:
             self._look_ns = now_ns + _LOOK_EVERY_NS
             self._look(now_ns)
-        ripe = [wait for wait in self._ended if now_ns >= wait.ended_ns + _RIPE_NS]
+        ripe = [wait for wait in self._ended if now_ns >= wait.ended_ns + self._rules.ripe_ns]
         if ripe:
-            self._ended = [wait for wait in self._ended if now_ns < wait.ended_ns + _RIPE_NS]
+            self._ended = [wait for wait in self._ended if now_ns < wait.ended_ns + self._rules.ripe_ns]
             self._judge(ripe, now_ns)
             for wait in ripe:
                 self._incidents.settle(wait, now_ns)
@@ -170,11 +164,11 @@ class WaitWatch:
         work = PromptWork(
             request.uncached_tokens, request.uncached_tokens, request.cached_tokens, request.prompt_tokens
         )
-        return self._costs.alone_ns(work, UNLEARNED_TOKEN_NS)
+        return self._costs.alone_ns(work, self._late_rules.unlearned_token_ns)
 
     def _judge(self, waits: Sequence[Wait], now_ns: int) -> None:
         since_ns = min(wait.started_ns for wait in waits)
-        line = _Line(self._evidence, since_ns, now_ns, self._costs, self._smallest)
+        line = _Line(self._evidence, since_ns, now_ns, self._costs, self._smallest, self._late_rules.long)
         for wait in waits:
             case, shares = self._case(wait, line, now_ns)
             wait.cause, wait.evidence = judge(case), case.evidence()
@@ -184,7 +178,7 @@ class WaitWatch:
         end_ns = wait.ended_ns or now_ns
         ahead = line.ahead_of(wait.request, end_ns)
         pages = self._evidence.pages.between(wait.started_ns + NS, end_ns)
-        missing = [page for page in pages if _unknown_requests(page) > 0]
+        missing = [page for page in pages if _unknown_requests(page, self._rules.most) > 0]
         expected_s = wait.baseline_ns / NS
         case = WaitCase(
             waited=(end_ns - wait.started_ns) / NS,
@@ -194,11 +188,13 @@ class WaitWatch:
             tokens_ahead=ahead.tokens,
             long_tokens_ahead=ahead.long_tokens,
             ahead_possible=ahead.possible_ns / NS,
+            rules=self._rules,
+            late=self._late_rules,
             young=self._is_young(wait),
             pages=len(pages),
             pages_waiting=sum(1 for page in pages if page.waiting),
             pages_missing=len(missing),
-            missing=_unknown_requests(missing[-1]) if missing else 0,
+            missing=_unknown_requests(missing[-1], self._rules.most) if missing else 0,
         )
         return case, ahead.shares
 
@@ -213,10 +209,10 @@ class WaitWatch:
     def _is_young(self, wait: Wait) -> bool:
         newest = self._evidence.pages.newest
         started_ns = newest.started_ns if newest is not None else None
-        if started_ns is None or not started_ns <= wait.started_ns <= started_ns + YOUNG_NS:
+        if started_ns is None or not started_ns <= wait.started_ns <= started_ns + self._late_rules.young_ns:
             return False
         served = sum(1 for each in self._evidence.requests.served_since(started_ns) if each.first_ns < wait.started_ns)
-        return served < FIRST_REQUESTS
+        return served < self._late_rules.first_requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +226,16 @@ class _Ahead:
 class _Line:
     """The requests that were served since a moment or still wait, in arrays."""
 
-    def __init__(self, evidence: EvidenceLog, since_ns: int, now_ns: int, costs: Costs, smallest: int) -> None:
+    def __init__(
+        self, evidence: EvidenceLog, since_ns: int, now_ns: int, costs: Costs, smallest: int, long: int
+    ) -> None:
         requests = evidence.requests
         served = [each for each, _ in zip(requests.served_since(since_ns), range(_MOST_AHEAD), strict=False)]
         waiting = [each for each, _ in zip(requests.awaiting.values(), range(_MOST_AHEAD), strict=False)]
         self._requests = served + waiting
         self._cost_known = costs.known.law.known
         self._slack = costs.slack
+        self._long = long
         self._smallest = smallest
         self._sent = _column([each.sent_ns for each in self._requests])
         self._first = _column([each.first_ns or 2 * now_ns for each in self._requests])
@@ -255,7 +254,7 @@ class _Line:
         before = (self._first > end_ns) & (self._sent < request.sent_ns)
         others = np.array([each is not request for each in self._requests], np.bool_)
         ahead = (served | before) & others
-        long = ahead & (self._tokens >= LONG * request.uncached_tokens) & (self._tokens > self._smallest)
+        long = ahead & (self._tokens >= self._long * request.uncached_tokens) & (self._tokens > self._smallest)
         tokens = int(self._tokens[ahead].sum())
         possible_ns = self._slack * float(self._costs_ns[ahead].sum())
         if not self._cost_known:
@@ -268,10 +267,10 @@ def _column(values: list[int]) -> npt.NDArray[np.int64]:
     return np.array(values, np.int64)
 
 
-def _unknown_requests(page: EnginePage) -> int:
+def _unknown_requests(page: EnginePage, most: float) -> int:
     """How many requests we sent to the server that its engine does not know; 0 where it has some waiting, or
     its page does not say."""
     if page.running is None or page.waiting is None or page.waiting > 0:
         return 0
     unknown = page.in_flight - page.running
-    return unknown if unknown >= max(1, MOST * page.awaiting) else 0
+    return unknown if unknown >= max(1, most * page.awaiting) else 0

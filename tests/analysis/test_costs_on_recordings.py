@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.analysis.score_verdicts import RECORDINGS, replay
+from tests.judges.verdicts import RECORDINGS, replay
 
 from prefillwatch.analysis.tuning import DEFAULT
 

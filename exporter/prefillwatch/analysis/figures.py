@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 import numpy as np
 
@@ -14,17 +13,17 @@ from prefillwatch.analysis.model_books import Models
 from prefillwatch.analysis.requests import PromptBuckets, Request
 from prefillwatch.analysis.steps import StepFacts
 from prefillwatch.analysis.tokens import Gaps
+from prefillwatch.analysis.tuning import DEFAULT, GapRules
 from prefillwatch.units import NS
-
-#: A first token waits so long for the exact size of its prompt, while no prompt of this model has shown how many tokens
-#: its texts have.
-_SIZE_PATIENCE_NS: Final = 10 * NS
 
 
 class Figures:
     """``models`` are the books of each model."""
 
-    def __init__(self, models: Models, costs: Costs, buckets: PromptBuckets, sink: Sink) -> None:
+    def __init__(
+        self, models: Models, costs: Costs, buckets: PromptBuckets, sink: Sink, rules: GapRules = DEFAULT.gaps
+    ) -> None:
+        self._size_patience_ns = rules.size_patience_ns
         self._models = models
         self._costs = costs
         self._buckets = buckets
@@ -40,7 +39,8 @@ class Figures:
         self._overcounted.pop(model, None)
 
     def advance(self, now_ns: int) -> None:
-        for request in [late for late in self._unsized.values() if now_ns - late.first_ns > _SIZE_PATIENCE_NS]:
+        until_ns = now_ns - self._size_patience_ns
+        for request in [late for late in self._unsized.values() if late.first_ns < until_ns]:
             self.prompt(request, now_ns)
         for books in self._models.values():
             books.advance(now_ns)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, cast
+from typing import cast
 
 import numpy as np
 
@@ -32,32 +32,34 @@ from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.analysis.verdicts import EnginePage, Return, Silence, StallTracker, StallWatch
 from prefillwatch.units import NS
 
-#: A text of so many characters is more than one token, so it may show that tokens were held back.
-LONG_TEXT: Final = 48
-
 
 class Ledger:
     """Books of all requests in flight, and windows per model. `now_ns` never falls."""
 
     def __init__(self, settings: AnalysisSettings, sink: Sink, tuning: Tuning = DEFAULT) -> None:
         self.settings = settings
+        self._enough_events = tuning.gaps.enough_events
+        #: A read with a text of so many characters may hold tokens that were held back: `returned` is to know of it.
+        self.long_text = tuning.gaps.long_text
         self.buckets = PromptBuckets(settings.prompt_buckets)
         self.sizing = PromptSizing()
         self.requests: dict[int, Request] = {}
         self.models = Models(settings.windows, len(self.buckets))
-        self.book = GapBook()
+        self.book = GapBook(tuning.baselines)
         self.timeline = PrefillTimeline(tuning)
         self.heartbeat = Heartbeat(self.timeline.clear, tuning.clock)
         self.costs = Costs(self.timeline.clear, lambda: self.timeline.engine.cost, self.buckets.edges[0], tuning)
-        watch = StallWatch(settings.stall, self.book)
+        watch = StallWatch(settings.stall, self.book, tuning.verdicts)
         self.causes = StallTracker(
             watch, self.heartbeat, self.timeline, self.buckets, sink, settings.wait, self.costs, tuning
         )
         self.shortest_stall_ns = watch.shortest_ns
         #: Sees each batch of reads (slots, times, events) while one is looked at; it must not keep the lists.
         self.onlooker: Callable[[list[int], list[int], list[int]], None] | None = None
-        self._figures = Figures(self.models, self.costs, self.buckets, sink)
-        self._populations = GapPopulations(self.timeline, self.book, self.buckets, self._figures, self.causes.lagged_at)
+        self._figures = Figures(self.models, self.costs, self.buckets, sink, tuning.gaps)
+        self._populations = GapPopulations(
+            self.timeline, self.book, self.buckets, self._figures, self.causes.lagged_at, tuning.gaps
+        )
         self._promises = Promises(settings.slo, self.book, sink)
         self._reads: tuple[list[int], list[int], list[int]] = ([], [], [])
         slots, times, counts = self._reads
@@ -116,7 +118,7 @@ class Ledger:
             slot = self._open(request, choice, time_ns)
         elif choice in request.over:
             self._goes_on(request, choice, time_ns)
-        elif time_ns - request.last_ns >= self.shortest_stall_ns or chars >= LONG_TEXT:
+        elif time_ns - request.last_ns >= self.shortest_stall_ns or chars >= self.long_text:
             self.returned(request, slot, time_ns, events, chars, tokens)
         slots, times, counts = self._reads
         slots.append(slot)
@@ -135,7 +137,7 @@ class Ledger:
 
     def returned(self, request: Request, slot: int, time_ns: int, events: int, chars: int, tokens: int = 0) -> None:
         """Before a read after a long silence, or one with a long text, is noted: what more is known of it."""
-        self.causes.watch.returned(slot, time_ns, Return.of(request, events, chars, tokens))
+        self.causes.watch.returned(slot, time_ns, Return.of(request, events, chars, tokens, self._enough_events))
 
     def tokens_in_read(self, request: Request, tokens: int, events: int) -> None:
         """Usage in the stream reported how many tokens the events of a read carried."""

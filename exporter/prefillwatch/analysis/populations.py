@@ -16,11 +16,9 @@ from prefillwatch.analysis.figures import Figures
 from prefillwatch.analysis.requests import NONE, PromptBuckets
 from prefillwatch.analysis.steps import PrefillTimeline
 from prefillwatch.analysis.tokens import GapBook, Gaps, PendingGaps
+from prefillwatch.analysis.tuning import DEFAULT, GapRules
 from prefillwatch.units import NS
 
-#: A gap whose steps are not final so long after its end is judged by what is known: its step has closed by then, and
-#: first tokens that trail it have come.
-_PATIENCE_NS: Final = NS // 4
 #: Gaps that wait for a final verdict; beyond this the oldest get the provisional one.
 _MOST_PENDING: Final = 1 << 18
 
@@ -35,7 +33,9 @@ class GapPopulations:
         buckets: PromptBuckets,
         figures: Figures,
         lagged: Callable[[IntArray], BoolArray],
+        rules: GapRules = DEFAULT.gaps,
     ) -> None:
+        self._patience_ns = rules.patience_ns
         self._timeline = timeline
         self._book = book
         self._buckets = buckets
@@ -49,7 +49,7 @@ class GapPopulations:
 
     def advance(self, now_ns: int) -> None:
         """Judge what can be judged by now, or cannot wait. Clear gaps make the baselines."""
-        gaps = self._unjudged.due(max(self._timeline.settled_ns, now_ns - _PATIENCE_NS))
+        gaps = self._unjudged.due(max(self._timeline.settled_ns, now_ns - self._patience_ns))
         if gaps is not None:
             overlap = self._timeline.in_service(gaps.start_ns, gaps.end_ns)
             seconds = (gaps.end_ns - gaps.start_ns) / NS

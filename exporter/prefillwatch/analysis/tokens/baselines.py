@@ -105,11 +105,11 @@ class Baselines:
 
     def of_slots(self, slots: IntArray) -> FloatArray:
         """`of_slot` of many slots at once; not a number where it is None."""
-        noted = np.minimum(self._noted[slots], self.KEPT)
-        values = np.where(np.arange(self.KEPT) < noted[:, None], self._rings[slots], np.float32(np.inf))
+        noted = np.minimum(self._noted[slots], self._kept)
+        values = np.where(np.arange(self._kept) < noted[:, None], self._rings[slots], np.float32(np.inf))
         values.sort(axis=1)
         medians = values[np.arange(len(slots)), np.maximum(noted - 1, 0) // 2].astype(np.float64)
-        return np.where(noted >= self.ENOUGH, medians, np.nan)
+        return np.where(noted >= self._enough, medians, np.nan)
 
     def of_model(self, model: int) -> float | None:
         ring = self._models.get(model)

@@ -19,10 +19,6 @@ from prefillwatch.analysis.tokens import GapBook, Gaps
 from prefillwatch.analysis.tuning import DEFAULT, VerdictRules
 from prefillwatch.units import NS
 
-#: So long after a stall its stream is watched for tokens that had been held back.
-AFTERMATH_NS: Final = NS * 3 // 10
-#: From so many token events on the average length of their text is known.
-_ENOUGH_EVENTS: Final = 5
 #: A gap shorter than this part of the least that would be a stall is none, whatever the rounding.
 _SURELY: Final = 1 - 1e-9
 
@@ -39,13 +35,14 @@ class Return(NamedTuple):
     """Token events of the read before it, if that was the first of the stream."""
 
     @classmethod
-    def of(cls, request: Request, events: int, chars: int, tokens: int) -> Return:
-        """A read of this request that is not noted yet. ``tokens`` is what usage reported for it; 0: nothing."""
+    def of(cls, request: Request, events: int, chars: int, tokens: int, enough_events: int) -> Return:
+        """A read of this request that is not noted yet. ``tokens`` is what usage reported for it; 0: nothing. From
+        ``enough_events`` token events on the average length of their text is known."""
         each = request.reported_tokens / request.reported_events if tokens and request.reported_events else 1.0
         return cls(
             tokens=max(tokens / each, events) if tokens else events,
             chars=chars,
-            average_chars=request.chars / request.events if request.events >= _ENOUGH_EVENTS else 0.0,
+            average_chars=request.chars / request.events if request.events >= enough_events else 0.0,
             first_burst=request.events if request.last_ns == request.first_ns else 0,
         )
 

@@ -31,8 +31,6 @@ from prefillwatch.units import NS
 
 #: Of more stalls than this that are judged together, one is measured for all.
 _CROWD: Final = 64
-#: A read so near to the end of a time in which a relay did not run is late by its fault.
-_LATE_NS: Final = NS // 50
 #: Outcomes of an answer that upstream broke off: the silence before was real.
 _BROKEN: Final = frozenset({"error_in_stream", "upstream_truncated"})
 
@@ -60,6 +58,7 @@ class StallTracker:
         self._sink = sink
         self._costs = costs
         self._rules = tuning.verdicts
+        self._late_ns = tuning.gaps.late_ns
         self._cases = CaseBuilder(timeline, self.evidence, costs, buckets.edges[0], tuning)
         self._waits = WaitWatch(wait_rule, self.evidence, self.incidents, costs, buckets.edges[0], tuning)
         self._ended: list[Stall] = []  # not measured yet
@@ -89,7 +88,7 @@ class StallTracker:
 
     def lagged_at(self, times_ns: IntArray) -> BoolArray:
         """For each moment whether a relay did not run then, so that what was read is late by our own fault."""
-        return self.evidence.own_lag.touching(times_ns, _LATE_NS)
+        return self.evidence.own_lag.touching(times_ns, self._late_ns)
 
     def request(self, rid: int) -> Request | None:
         """One of the last minutes."""

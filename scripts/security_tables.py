@@ -22,11 +22,11 @@ from prefillwatch.relay import (
     deadlines,
     framing,
     http_head,
+    observed_head,
     reactor,
     request_body,
     room,
     tap_writer,
-    told,
     unsent,
 )
 from prefillwatch.relay import relay as relays
@@ -108,7 +108,7 @@ def _relay() -> Iterator[Row]:
     yield "head of an answer", format_size(http_head.MAX_RESPONSE_HEAD), "502", ""
     yield (
         "what the observer is told of a request",
-        f"{format_size(core.OBSERVED_BYTES)} of its body, {told._MAX_PATH} characters of its path",
+        f"{format_size(core.OBSERVED_BYTES)} of its body, {observed_head._MAX_PATH} characters of its path",
         "its size is told",
         "",
     )

@@ -24,7 +24,7 @@ import pytest
 
 import prefillwatch.relay
 import prefillwatch.wire
-from prefillwatch.relay import forwarding, http_head, request_body, told, upstream
+from prefillwatch.relay import forwarding, http_head, observed_head, request_body, upstream
 from prefillwatch.relay.answer import Answer
 from prefillwatch.relay.framing import ChunkedScanner, LengthScanner
 from prefillwatch.wire import fingerprint, inject, partial, routes
@@ -325,9 +325,11 @@ DECODERS: dict[str, tuple[Callable[[int], Callable[[], object]], int]] = {
     "forwarding: a request of many headers": (
         lambda n: lambda: forwarding.request_head(request_with(line=b"\r\n".join([b"a: b"] * n)), b"u", keep_host=True),
         60),
-    "told: a path without end": (lambda n: lambda: told.told_request(request_with(target=b"/a" * n), 1), 8000),
-    "told: a header without end": (
-        lambda n: lambda: told.told_request(request_with(line=b"x-slo-ttft-ms: 1." + b"3" * n), 1), 16_000),
+    "observed_head: a path without end": (
+        lambda n: lambda: observed_head.observed_request(request_with(target=b"/a" * n), 1), 8000),
+    "observed_head: a header without end": (
+        lambda n: lambda: observed_head.observed_request(request_with(line=b"x-slo-ttft-ms: 1." + b"3" * n), 1),
+        16_000),
     "upstream: Keep-Alive without end": (
         lambda n: lambda: upstream._announced_limit(b"a=1," * n), 16_000),
     "framing: one-byte chunks": (

@@ -18,7 +18,7 @@ _WITHOUT_FOLDER: Final = (
     "import sys; del sys.path[0]; import runpy; runpy.run_module({module!r}, None, '__main__', True)"
 )
 
-#: What else to say of a signal that nobody sends by hand.
+#: What else to say of a signal that is not sent by hand.
 _WHY: Final = {
     signal.SIGSYS: "a filter of system calls forbids one that it makes; have the filter answer with an error instead "
     "(systemd: SystemCallErrorNumber=EPERM)",
@@ -27,7 +27,7 @@ _WHY: Final = {
 
 def python_module(module: str, *arguments: str, version: tuple[int, ...] = sys.version_info[:2]) -> tuple[str, ...]:
     """The command that runs a module of ours as ``python -m`` does, but never imports what lies in the working folder:
-    that may be anybody's, and we may be root."""
+    others may write there, and we may be root."""
     if version >= (3, 11):
         return (sys.executable, "-P", "-m", module, *arguments)
     return (sys.executable, "-c", _WITHOUT_FOLDER.format(module=module), *arguments)

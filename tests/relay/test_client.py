@@ -12,7 +12,7 @@ from tests.kit.eventually import eventually
 from tests.relay.peers import Peer, ScriptedUpstream, get, post
 from tests.relay.running import RelayProcess, RunningRelay
 
-from prefillwatch.relay.answers import http_date
+from prefillwatch.relay.error_answers import http_date
 from prefillwatch.wire.routes import endpoint_of
 from prefillwatch.wire.tap import Finish
 

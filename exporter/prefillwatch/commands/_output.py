@@ -16,7 +16,7 @@ class OutputError(PrefillwatchError):
 
 
 def say(text: str, *, end: str = "\n") -> None:
-    """A line of progress. Where nobody can read it any more, that is no reason to end an experiment."""
+    """A line of progress. An experiment does not end because its terminal is gone."""
     with contextlib.suppress(OSError):
         click.echo(text + end, nl=False, err=True)
 

@@ -138,7 +138,7 @@ def look_at_limits(settings: Settings) -> Iterator[Finding]:
 
 
 def look_for_loop(upstream: str, settings: Settings) -> Finding | None:
-    """Whether upstream is ourselves; then there is nobody else to ask."""
+    """Whether upstream is ourselves; then there is no server to ask."""
     try:
         refuse_own_address(settings, upstream)
     except ConfigError as error:

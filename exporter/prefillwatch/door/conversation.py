@@ -1,4 +1,4 @@
-"""HTTP on one connection of the admin listener: bounded in size and time, whoever is at the other end.
+"""HTTP on one connection of the admin listener: bounded in size and time, whatever client it is.
 
 `Conversation` reads requests by h11, whose limit on heads is ours; what it answers by itself is decided by `Pages`, and
 all else goes on to the server behind the door, whose answer comes back piece by piece.
@@ -41,7 +41,7 @@ _OF_THE_CONNECTION: Final = frozenset(
 
 
 class NotThereError(Exception):
-    """Nobody behind the door takes this request now; the message says why."""
+    """The observer takes no request now; the message says why."""
 
 
 class Behind(Protocol):

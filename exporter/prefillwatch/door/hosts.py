@@ -1,8 +1,8 @@
 """Which names the admin listener answers to, so that no page of another site reads it through a name of its own.
 
 A browser takes a page of ``evil.example`` for one of ours when that name leads to our address (DNS rebinding). It
-still sends the name: so names that are not ours are refused. Addresses are nobody's name, and ``localhost`` leads here
-always.
+still sends the name: so names that are not ours are refused. An address is not a name that a page could have, and
+``localhost`` always leads here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Hosts:
         self._any = "*" in self._names
 
     def admit(self, host: str) -> bool:
-        """Whether the value of a Host header, with or without a port, is one of ours. An empty one names nobody."""
+        """Whether the value of a Host header, with or without a port, is one of ours. An empty one names no host."""
         name = _plain(_without_port(host))
         return self._any or not name or _is_address(name) or name in self._names or name.endswith(self._ends or ("\0",))
 

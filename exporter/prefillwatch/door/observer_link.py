@@ -1,6 +1,6 @@
 """How connections get from the door to the admin server of the observer: as one end of a socket pair, passed along.
 
-There is no address that anybody else could connect to, and nothing on a disk. Each observer process gets a channel of
+There is no address that others could connect to, and nothing on a disk. Each observer process gets a channel of
 its own, so that what waited for one that died is known to be lost at once.
 """
 

@@ -132,7 +132,7 @@ class UpstreamPoller:
             await asyncio.sleep(due - loop.time())
 
     def health(self, up: bool) -> None:
-        """Its health was checked, by somebody else."""
+        """Its health was checked, by the supervisor."""
         self._up = up
         if self._listener is not None:
             self._listener.on_up(up)

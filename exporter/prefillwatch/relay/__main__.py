@@ -25,7 +25,7 @@ def main() -> int:
     relay.reactor.on_signal(signal.SIGTERM, relay.drain)
     relay.reactor.on_signal(signal.SIGUSR2, relay.announce)
     relay.reactor.on_signal(signal.SIGHUP, relay.renew_certificate)
-    relay.renew_certificate()  # what came before there was anybody to hear of it
+    relay.renew_certificate()  # one may have come before the signal was listened to
     relay.start()
     gc.collect()
     gc.freeze()

@@ -6,12 +6,13 @@ them a few clients could have the kernel end the process and every stream with i
 There are two shares, so that long uploads never stand in the way of prompts.
 
 - Every body begins in the share of the *small* ones and is counted there byte by byte. When that share is full, copies
-  that are only kept in case a request has to be repeated go first; then whoever has been sending for longest is
-  refused. An honest prompt is complete in an instant: an attacker would have to send the whole share anew in that time.
+  that are only kept in case a request has to be repeated go first; then the request that has been sending for longest
+  is refused. An honest prompt is complete in an instant: an attacker would have to send the whole share anew in that
+  time.
 - One that outgrows `SMALL_BODY` needs room for all that it announced (or may have) in the share of the *large* ones. It
-  waits for it in order of arrival, without being read, and not for ever. Room is claimed once and in full, so nobody
+  waits for it in order of arrival, without being read, and not for ever. Room is claimed once and in full, so none
   holds some while waiting for more, and there is no deadlock. Having sent so much makes a place in that queue costly.
-- While somebody waits, whoever holds room but is too slow to be done within the time for a request loses it.
+- While a request waits, one that holds room but is too slow to be done in the time for a request loses it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _LEAST_SMALL_SHARE: Final = 4 * SMALL_BODY
 _EARLY_SHARE: Final = 4
 #: A large upload waits for room as long as this. Balancers try elsewhere after a 503, and may be waiting for it.
 _PATIENCE_NS: Final = 15 * NS
-#: Nobody is called slow before.
+#: No request is called slow before.
 _GRACE_NS: Final = 2 * NS
 
 
@@ -73,7 +74,7 @@ class Holder(Protocol):
     """Whose bytes are held."""
 
     def room_found(self) -> None:
-        """There is room now for all of the body: go on reading. It may be found before anybody waited."""
+        """There is room now for all of the body: go on reading. It may be found before the request waited."""
 
     def room_lost(self, loss: Loss) -> None:
         """Refuse the request; its claim is gone already."""
@@ -213,7 +214,7 @@ class Bodies:
     # -----------------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Once a second: end what has waited for too long, and what is too slow while somebody waits."""
+        """Once a second: end what has waited for too long, and what is too slow while others wait."""
         if not self._waiting:
             return
         now = self._clock()

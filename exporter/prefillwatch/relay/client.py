@@ -129,7 +129,7 @@ class ClientConnection:
         self._read_head()
 
     def _receive(self) -> bytes | None:
-        """What can be read now; None when there is nothing, or nobody any more."""
+        """What can be read now; None when there is nothing, or the client has gone."""
         try:
             data = self.recv(_READ_BYTES)
         except BlockingIOError:

@@ -81,7 +81,7 @@ class Dial:
         dialer.lookup.addresses(self._found)
 
     def cancel(self) -> None:
-        """Nobody wants it any more."""
+        """The connection is not wanted any more."""
         self._over()
         self._drop_socket()
 

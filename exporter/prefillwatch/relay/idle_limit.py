@@ -19,7 +19,7 @@ _TOLERANCE: Final = 0.1
 _TOLERANCE_S: Final = 0.05
 #: Closed within this time of each other, connections tell of one event and not of a limit.
 _ONE_EVENT_NS: Final = NS // 2
-#: Nobody means less by it.
+#: No server is set to less.
 _LEAST_S: Final = 0.5
 #: A limit is believed for as long, since the server may be another one by then.
 _BELIEVED_NS: Final = 600 * NS

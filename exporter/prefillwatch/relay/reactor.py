@@ -5,8 +5,8 @@ A general loop adds 1–2 µs per token for transports, buffers and callbacks th
 
 Rules that users of the loop obey:
 
-- Sockets are registered once, for reading and writing, edge-triggered. Whoever stops reading early must come back by
-  itself (`soon`): the kernel does not tell twice.
+- Sockets are registered once, for reading and writing, edge-triggered. A handler that stops reading early must come
+  back by itself (`soon`): the kernel does not tell twice.
 - What strangers can make as much of as they like is *at the back*: connections, handshakes, requests, and upstream's
   answers before they are streams. A turn gives it a few milliseconds; the rest waits for the next, so that tokens,
   which are at the front, come in between. Nothing at the front pays for it: a second epoll, watched by the first, holds

@@ -49,7 +49,7 @@ _ACCEPTS_AT_ONCE: Final = 16
 _CLIENT_LEFT: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ETIMEDOUT, errno.ENETUNREACH))
 #: Without a free descriptor, for one, accepting is tried again after this long.
 _ACCEPT_PAUSE_S: Final = 0.1
-#: Who could accept nobody for as long does not accept. A place for a new client is found sooner, if there is one.
+#: A relay whose accepting has failed for as long does not accept. A place for a new client is found sooner, if at all.
 _NOT_ACCEPTING_NS: Final = 2_000_000_000
 #: Clients that are asked for their place, for each that wants one.
 _LOOKED_AT: Final = 16
@@ -301,7 +301,7 @@ class Relay:
         return Hop(self._hop.forwarded, client.peer, client.is_tls, self._hop.name)
 
     def was_here(self, request: Request) -> bool:
-        """Whether the request passed through us before. Says so the first time: somebody has to change something."""
+        """Whether the request passed through us before. Logged the first time: the configuration has to change."""
         if not self._hop.was_here(request):
             return False
         self._loops += 1
@@ -367,7 +367,7 @@ class Relay:
         since, self._beat_ns = self._beat_ns, now
         hearing = self._heard_ns >= since or any(each.heard_ns >= since for each in self.exchanges.values())
         refuses = self._refusing_ns and now - self._refusing_ns > _NOT_ACCEPTING_NS
-        accepting = not refuses or now - self._refused_ns > _NOT_ACCEPTING_NS  # else nobody has tried since
+        accepting = not refuses or now - self._refused_ns > _NOT_ACCEPTING_NS  # else no client has tried since
         self._line.beat(Pulse(accepting=accepting, hearing=hearing, failures=self.dialer.failures))
 
     def _tell_stats(self, now: int) -> None:
@@ -438,7 +438,7 @@ def _owners(callback: object) -> tuple[object, ...]:
 
 
 def _waits(listener: socket.socket) -> bool:
-    """Whether somebody waits to be accepted."""
+    """Whether a client waits to be accepted."""
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     return bool(poll.poll(0))

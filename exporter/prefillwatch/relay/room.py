@@ -8,7 +8,7 @@ from typing import Final
 _OWN: Final = 24
 #: Sockets that are closed take effect between two turns of the loop, and so many may be accepted in one.
 _IN_TRANSIT: Final = 64
-#: Below it nobody could be served at all.
+#: Below it no client could be served at all.
 _LEAST: Final = 4
 
 

@@ -15,7 +15,7 @@ from prefillwatch.relay.reactor import monotonic_ns
 from prefillwatch.relay.request_body import RequestBody
 from prefillwatch.units import NS
 
-#: Handed over in one turn of the loop, so that a large upload holds up nobody.
+#: Handed over in one turn of the loop, so that a large upload holds up no other work.
 _MAX_PER_TURN: Final = 1024 * 1024
 #: Head and body up to this leave together, as one segment.
 _MAX_JOINED: Final = 16 * 1024
@@ -35,7 +35,7 @@ class Kept:
         self._bodies = bodies
 
     def is_spare(self) -> None:
-        """It is kept in case it has to be sent again; whoever has more need of the room may have it."""
+        """It is kept in case it has to be sent again; its room goes to requests that need it more."""
         if self._claim is not None:
             self._bodies.keep_as_spare(self._claim, self)
 

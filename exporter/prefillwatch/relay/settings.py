@@ -23,8 +23,8 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     upstream: str  # http://HOST[:PORT], https://HOST[:PORT], unix:/PATH or http+unix://PERCENT-ENCODED-PATH
     listen_fds: tuple[int, ...]  # bound, listening stream sockets that were inherited
     index: int = 0
-    tap_fd: int = -1  # our end of a SOCK_SEQPACKET pair; -1: nobody observes
-    supervisor_fd: int = -1  # our end of another one, for signs of life; -1: nobody listens
+    tap_fd: int = -1  # our end of a SOCK_SEQPACKET pair; -1: there is no observer
+    supervisor_fd: int = -1  # our end of another one, for signs of life; -1: there is no supervisor
     tls_fd: int = -1  # memory with certificate and key for clients, see certificate.py; -1: they speak plainly
     name: str = ""  # in Via, where it tells a request that comes back to us; the same for all relays. Empty: no Via
 

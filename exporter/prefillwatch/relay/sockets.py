@@ -33,7 +33,7 @@ def unacknowledged(opened: socket.socket) -> int:
     socket: that were not read yet).
 
     An end of the other side that was sent after all had arrived acknowledges all. So once it has ended, some are left
-    only if it was closed before they came: nobody there can have read them.
+    only if it was closed before they came: the server cannot have read them.
     """
     try:
         answer = fcntl.ioctl(opened.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")

@@ -71,7 +71,7 @@ class TapWriter:
         self._marked: set[int] = set()  # streams that were told to have lost bytes
         self._armed = False
         self.keep_ticking = False
-        self.skipped_bytes = 0  # of bodies that were left out for being bulk, or since nobody can read them
+        self.skipped_bytes = 0  # of bodies that were left out for being bulk, or since the observer cannot read them
         self.on_ask: Callable[[Ask, tuple[int, ...]], None] = _ignore
         if self._socket is not None:
             reactor.register(fd, self._on_event, EDGES)
@@ -204,7 +204,7 @@ class TapWriter:
         except OSError as error:
             if error.errno in _LATER:
                 return False
-            self._builder.dropped += 1  # nobody holds the other end any more
+            self._builder.dropped += 1  # the other end is closed
         return True
 
     def _enqueue(self, packet: bytes) -> None:
@@ -232,7 +232,7 @@ class TapWriter:
                 return
             try:
                 packet = self._socket.recv(MAX_PACKET_BYTES)
-            except OSError:  # nothing more, or nobody is there
+            except OSError:  # nothing more, or the other end is closed
                 return
             if not packet:
                 return
@@ -244,7 +244,7 @@ class TapWriter:
 
 
 def _ignore(ask: Ask, streams: tuple[int, ...]) -> None:
-    """Nobody has anything to tell."""
+    """Stands in until the relay says what it answers."""
 
 
 def _packet_socket(fd: int) -> socket.socket:

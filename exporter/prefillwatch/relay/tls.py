@@ -77,7 +77,7 @@ class ListenerTls:
     def renew(self) -> None:
         """New connections get the certificate that is there now; those that are open keep theirs.
 
-        What is being written just now is left: whoever writes says so when it is done.
+        What is being written just now is left: the supervisor says so when it is done.
         """
         pem = read_shared(self._fd)
         if pem and pem != self._pem:

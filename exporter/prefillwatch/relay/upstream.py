@@ -36,9 +36,9 @@ class ByteStream(Protocol):
 
 
 class UpstreamConnection:
-    """An open connection. It belongs to one exchange, or to the pool; whoever owns it sets its handler.
+    """An open connection. It belongs to one exchange, or to the pool; its owner sets its handler.
 
-    ``may_hold_bytes``: something may have come while nobody read, and the kernel will not tell of it again.
+    ``may_hold_bytes``: something may have come while it was not read, and the kernel will not tell of it again.
     """
 
     __slots__ = (
@@ -91,7 +91,7 @@ class UpstreamConnection:
             self.close()
 
     def is_quiet(self) -> bool:
-        """Whether nothing came that nobody asked for; the end of the connection counts as something."""
+        """Whether nothing came unasked; the end of the connection counts as something."""
         try:
             self.recv(1)
         except BlockingIOError:
@@ -148,7 +148,7 @@ class Pool:
         return len(self._idle)
 
     def take(self) -> UpstreamConnection | None:
-        """A connection that is open as far as anybody can know."""
+        """A connection that is open as far as can be known."""
         now = monotonic_ns()
         while self._idle:
             connection, _ = self._idle.popitem()
@@ -175,7 +175,7 @@ class Pool:
         self._limits.add(connection)
 
     def closed_by_upstream(self, connection: UpstreamConnection) -> None:
-        """It was closed, or something came on it, while nobody used it."""
+        """It was closed, or something came on it, while it was not in use."""
         now = monotonic_ns()
         self._upstreams.closed(now - connection.idle_since_ns, now)
         self.drop(connection)

@@ -55,7 +55,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     restarts: Restarts
     relays: tuple[RelayNow, ...] = ()
     upstream: UpstreamNow | None = None  # None: it was not asked yet
-    ready: bool | None = None  # None: nobody but the observer itself knows
+    ready: bool | None = None  # None: only the observer knows
     reason: str = ""
     certificates: dict[str, float] = {}  # Unix time at which each one ends, by listener: data, admin
 

@@ -27,7 +27,7 @@ from prefillwatch.settings.quantities import (
 
 #: What the kernel takes for an address, less the zero at its end.
 _LONGEST_SOCKET_PATH = 107
-#: Nobody means more, and what computes in 64-bit nanoseconds or bytes can hold these.
+#: No setting needs more, and what computes in 64-bit nanoseconds or bytes can hold these.
 _LONGEST_DURATION = 365 * 86400.0
 _LARGEST_SIZE = 2**40
 _LARGEST_SECRET = 2**16

@@ -1,6 +1,6 @@
 """The certificates of our listeners: read at the start, and again when their files change or SIGHUP asks for it.
 
-What was good last is kept here and served on, whatever becomes of the files: a renewal that went wrong costs nobody a
+What was good last is kept here and served on, whatever becomes of the files: a renewal that went wrong costs no
 connection, and a process that is started again does not depend on it.
 """
 
@@ -55,9 +55,9 @@ class Certificate:
             log.warning("%s: the certificate was good until %s; clients refuse it", self._named, _day(self.expires_at))
 
     def look(self, *, asked: bool = False) -> bool:
-        """Read the files again if they changed, or if somebody asked. True: there is another certificate to serve.
+        """Read the files again if they changed, or if ``asked``. True: there is another certificate to serve.
 
-        Whoever renews may write the two files one after the other, so what does not fit is looked at once more before
+        The two files may be written one after the other, so what does not fit is looked at once more before
         it is called wrong.
         """
         seen = _signature(self._files)

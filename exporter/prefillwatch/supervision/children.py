@@ -39,7 +39,7 @@ class Child:
     def signal(self, number: int) -> None:
         """Signal the process; nothing happens when it has ended."""
         if not self.exited.done():
-            # Not Popen.send_signal: it collects an exit code that nobody was told of yet. Until `reap` has collected
+            # Not Popen.send_signal: it collects an exit code that was not reported yet. Until `reap` has collected
             # it, the number cannot belong to another process.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -68,7 +68,7 @@ class Children:
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
         # Orphans come to us instead of to process 1: in a container that is we anyway, elsewhere it may be slow to
         # collect them, and until then their group would seem to be running.
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # undone by `close`: nobody collects them afterwards
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # undone by `close`, after which they are not collected
 
     def start(
         self,

@@ -42,7 +42,7 @@ class ControlChannel:
         return self._latest is not None
 
     def tick(self) -> bool:
-        """A second has passed. True: the observer takes nothing any more, and another one would cost nobody a token."""
+        """A second has passed. True: the observer takes nothing any more, and another one would cost no token."""
         self._behind = self._behind + 1 if self.is_behind else 0
         return self._behind >= PATIENCE
 

@@ -18,7 +18,7 @@ from prefillwatch.supervision.upstream_health import Check, Outcome
 CHECK_LIMIT_S: Final = 5.0
 _MOST_HEAD_BYTES: Final = 64 << 10
 _READ_BYTES: Final = 16 << 10
-#: What a listener that is not there says: a port nobody has, a socket's path that is gone.
+#: What a listener that is not there says: a port without a listener, a socket's path that is gone.
 _NOBODY: Final = (ConnectionRefusedError, FileNotFoundError)
 
 

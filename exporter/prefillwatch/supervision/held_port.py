@@ -1,9 +1,9 @@
-"""The port of a server that we start, kept from everybody else until the server has it.
+"""The port of a server that we start, kept from all others until the server has it.
 
 A server takes its port seconds or a minute after it was told which, and the number is in ``ps`` meanwhile. So we have
-it ourselves from the beginning, without listening: nobody gets it by chance, and a server that allows for addresses in
-use (SO_REUSEADDR, as all those that we know do) takes it all the same. Another user who means to can still do what that
-server does; so it is looked up whose listener answers there.
+it ourselves from the beginning, without listening: no other process gets it by chance, and a server that allows for
+addresses in use (SO_REUSEADDR, as all those that we know do) takes it all the same. Another user who means to can still
+do what that server does; so it is looked up whose listener answers there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class HeldPort:
         self._socket: socket.socket | None = None
 
     def take(self) -> int:
-        """A loopback port that nobody listens on, ours until `close`."""
+        """A free loopback port, ours until `close`."""
         self._socket = held = socket.socket()
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -37,7 +37,7 @@ class HeldPort:
         return self.port
 
     def stranger(self) -> int | None:
-        """The user who listens on it, if that is somebody else than us."""
+        """The user who listens on it, if that is another than ours."""
         users = listening_users(self.port) if self.port else set()
         return next(iter(users - {os.geteuid()}), None)
 

@@ -41,7 +41,7 @@ class Keeper:
         self.failures = 0
         #: How it ended last, in words.
         self.ending = "has not started yet"
-        #: Done when the process fails again and again; waiting longer would help nobody.
+        #: Done when the process fails again and again; waiting longer would not help.
         self.hopeless: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._start = start
         self._changed = changed
@@ -104,7 +104,7 @@ class Keeper:
             self.restarts += 1
 
     def _note_end(self, code: int, lived_s: float) -> None:
-        """One that ended by itself without an error was asked to, by somebody else: that is no failure."""
+        """One that ended by itself without an error was asked to, from outside: that is no failure."""
         worked = lived_s >= _STARTED_WELL_S and not self._killed_for
         self._has_worked = self._has_worked or worked
         self.failures = 0 if worked or code == 0 else self.failures + 1

@@ -50,9 +50,9 @@ class Launch:
         return {**os.environ, "PYTHONSAFEPATH": "1", **_ONE_THREAD}
 
     def command_environment(self) -> dict[str, str]:
-        """What the server that ``run`` starts needs, so that uvicorn believes what we say of clients, and nobody else.
+        """What the server that ``run`` starts needs, so that uvicorn believes what we say of clients, and only us.
 
-        It believes whoever connects from these addresses. On a Unix socket there are none, and nobody but us.
+        It believes connections from these addresses. Those on a Unix socket have none, and are all ours.
         """
         if self.settings.forwarded != "replace" or FORWARDED_ALLOW_IPS in os.environ:
             return {}

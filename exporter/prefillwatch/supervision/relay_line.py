@@ -38,7 +38,7 @@ class RelayLine:
         wanted = tuple(each.fileno() for each in listeners[:MOST_LISTENERS])
         if wanted == self._covered:
             return
-        with contextlib.suppress(OSError):  # it hangs, or is gone: then it covers nobody anyway
+        with contextlib.suppress(OSError):  # it hangs, or is gone: then it covers for none
             socket.send_fds(self._ours, [b"cover"], list(wanted))
             self._covered = wanted
 

@@ -57,7 +57,7 @@ _CUT_S: Final = 2.0
 #: The observer says when it is ready; after this long it is taken to be.
 _READY_LIMIT_S: Final = 3.0
 _TICK_S: Final = 1.0
-#: An observer that failed so often in a row: whoever asks for metrics is told at once that there are none.
+#: An observer that failed so often in a row is not waited for: requests for metrics are refused at once.
 _OBSERVER_FAILURES: Final = 3
 _FORWARDED: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
 
@@ -267,7 +267,7 @@ class Supervisor:
             await asyncio.sleep(due - loop.time())
 
     def _unless_of_a_stranger(self, check: Check) -> Check:
-        """Prompts and keys are for the server that we started, and for nobody who was there first."""
+        """Prompts and keys are for the server that we started, not for one that had its port first."""
         held = self._launch.held
         if held is None or check.outcome is not Outcome.ANSWERED or self._is_our_server:
             return check
@@ -421,7 +421,7 @@ class Supervisor:
         await self._end(self._relays, limit_s)
         code = await self._end_command(number)
         if self._control is not None:
-            self._control.close()  # which tells the observer that everybody else is gone
+            self._control.close()  # which tells the observer that all others are gone
             self._control = None
         await self._end([self._observer], 0.0)
         return code

@@ -65,7 +65,7 @@ def prepare(
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on right now."""
+    """A loopback port that is free right now."""
     with socket.socket() as probe:
         probe.bind((_LOOPBACK, 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Whether upstream is up, judged from health checks and from answers that flow. Pure: it asks nobody.
+"""Whether upstream is up, judged from health checks and from answers that flow. Pure: it asks no server.
 
 A server is busiest exactly when it answers its health check late. So one that is late says little, and nothing while
 tokens arrive; several in a row without a token say that it is gone. A refused connection and a server that calls itself
@@ -20,7 +20,7 @@ class Outcome(enum.Enum):
 
     ANSWERED = "answered"  # whatever it says but 5xx: not every server has a /health
     ILL = "status"  # 5xx
-    REFUSED = "refused"  # nobody listens there
+    REFUSED = "refused"  # no server listens there
     LATE = "timeout"
     LOST = "lost"  # the connection could not be made or broke off
 

@@ -22,7 +22,7 @@ from prefillwatch.wire.tolerant import UnreadableError
 #: A JSON answer beyond this is not read.
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 #: After so many bytes of an event stream without one event that could be read, nothing is expected of it any more. More
-#: than the largest event that anybody was seen to send: the log probabilities of a prompt of 32,000 tokens.
+#: than the largest event that a server was seen to send: the log probabilities of a prompt of 32,000 tokens.
 MAX_SENSELESS_BYTES: Final = 8 * 1024 * 1024
 #: What one read of a compressed answer may inflate to.
 MAX_INFLATED_BYTES: Final = 8 * 1024 * 1024
@@ -128,7 +128,7 @@ class AnswerReader(AnswerFacts):
     def usual(self) -> Constant | None:
         """What the next read most likely is: this shape with other text, one token event of choice 0. None: unknown.
 
-        Whoever recognises such a read need not `feed` it; counting it in `token_events` is all.
+        A caller that recognises such a read need not `feed` it; counting it in `token_events` is all.
         """
         return self._newest if self._idle else None
 

@@ -126,7 +126,7 @@ def read_frame(name: bytes, chunk: Any, facts: AnswerFacts) -> None:
 
 
 def _is_failure(choices: Sequence[Any] | None) -> bool:
-    """An `error` key beside choices is somebody's annotation, unless a choice ended so."""
+    """An `error` key beside choices is an annotation of a gateway, unless a choice ended so."""
     return not choices or any(choice.finish_reason == "error" for choice in choices)
 
 

@@ -30,7 +30,7 @@ class InflateError(Exception):
 
 
 class TooLargeError(InflateError):
-    """More came out than allowed. ``beginning`` is that much of it, for whoever has a use for it."""
+    """More came out than allowed. ``beginning`` is that much of it."""
 
     def __init__(self, beginning: bytes) -> None:
         super().__init__("too large")

@@ -82,7 +82,7 @@ ONE_EVENT: Final = tuple(encode(chars) for chars in range(128))
 
 
 def request_head(head: RequestHead) -> RequestHead:
-    """The endpoint instead of the path: what is in a path or a content type beyond that is nobody's business."""
+    """The endpoint instead of the path: what is in a path or a content type beyond that is not recorded."""
     return RequestHead(
         method=head.method if head.method in ("GET", "POST") else "",
         path=path_of(endpoint_of(head.path)),

@@ -35,14 +35,14 @@ T = TypeVar("T")
 MAX_INFLATED_BYTES: Final = 2 * 1024 * 1024
 #: Of either end of a body, where it is not read.
 GLANCED_BYTES: Final = 4096
-#: The name of a model that nobody can serve: one that is no text, or longer than any name.
+#: The name of a model that no server can have: one that is no text, or longer than any name.
 UNKNOWN_MODEL: Final = "other"
 
 #: A body that only a forgiving decoder reads is not read beyond this size: that one makes an object of every value.
 _MOST_MENDED: Final = 1024 * 1024
 _FINGERPRINT_CHARS: Final = BLOCK_CHARS * MAX_BLOCKS
 _MAX_COUNT: Final = 1 << 31
-#: Contents inside each other: a message's, a tool result's, and what that quotes. Nobody's prompt goes deeper.
+#: Contents inside each other: a message's, a tool result's, and what that quotes. No prompt goes deeper.
 _MAX_CONTENT_DEPTH: Final = 8
 _TEXT_PARTS: Final = frozenset({"", "text", "input_text", "output_text", "refusal", "thinking", "reasoning_text"})
 _MEDIA_PARTS: Final = frozenset(

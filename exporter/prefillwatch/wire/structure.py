@@ -1,6 +1,6 @@
 """How much structure a JSON text has, found at the speed of memory and without building any of it.
 
-Whoever decodes a text pays for its structure many times what its bytes cost: 3 bytes `{},` become an object of 100. So
+Decoding a text costs many times its bytes for its structure: 3 bytes `{},` become an object of 100. So
 the structure of what a stranger sent is counted first.
 """
 

@@ -56,7 +56,7 @@ class Kind(enum.IntEnum):
     LATE = 12  # stream 0: the relay did not run for so long before this time (payload: nanoseconds, u64 little endian)
     SKIPPED = 13  # body bytes that are not shown came here (payload: how many, u64 little endian; 0: not counted)
     IN_FLIGHT = 14  # stream 0: a slice of what the relay has in flight (payload: InFlight)
-    GONE = 15  # stream 0: this relay process is no more, and its streams with it; said by whoever noticed
+    GONE = 15  # stream 0: this relay process is no more, and its streams with it; said by the process that noticed
 
 
 #: Kinds whose records are left out where there is no room: each is a piece of a body, and nothing hangs on it for long.

@@ -48,7 +48,7 @@ class Intake(Generic[T]):
         thread = threading.Thread(target=self._run, name="prefillwatch", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # no more threads; what nobody will work through is not kept, and the next item asks again
+        except RuntimeError:  # no more threads: nothing is kept, and the next item tries again
             self.dropped += len(self._items)
             self._items.clear()
         else:

@@ -18,7 +18,7 @@ _STEPS_IN_A_PACKET: Final = 16
 
 
 class Sender:
-    """Sends to whoever listens at ``path`` at the time; nobody needs to."""
+    """Sends to the sidecar that listens at ``path`` at the time, if there is one."""
 
     def __init__(self, path: str, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.dropped = 0

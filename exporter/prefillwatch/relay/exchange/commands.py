@@ -25,7 +25,7 @@ class Tell(NamedTuple):
 class Connect(NamedTuple):
     """Find a connection to upstream and send the request on it, from its beginning.
 
-    ``fresh``: not a kept one, which may be dead without anybody knowing. ``inject``: ask for usage, where the request
+    ``fresh``: not a kept one, which may be dead without a sign of it. ``inject``: ask for usage, where the request
     can be asked for it. ``again``: a kept connection was dead.
     """
 

@@ -1,7 +1,7 @@
 """What one exchange does: events in, commands out. No socket, no loop, no clock; times are handed in.
 
-Every method is an event of the table in `state`, or several, and gives the commands that follow from it. Whoever drives
-an exchange carries them out in order and reports what comes of it as the next event.
+Every method is an event of the table in `state`, or several, and gives the commands that follow from it. The driver
+carries them out in order and reports what comes of it as the next event.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Final
 
 import msgspec
 
-from prefillwatch.relay import answers, injection
+from prefillwatch.relay import injection
 from prefillwatch.relay.answer import Answer
+from prefillwatch.relay.error_answers import error_answer
 from prefillwatch.relay.exchange.commands import (
     Begin,
     Commands,
@@ -37,8 +38,8 @@ from prefillwatch.relay.http_head import (
     end_of_head,
     parse_response,
 )
+from prefillwatch.relay.observed_head import observed_request, observed_response
 from prefillwatch.relay.repeating import Repeat, repeat_of
-from prefillwatch.relay.told import told_request, told_response
 from prefillwatch.wire.in_flight import BLOCKED, Stage
 from prefillwatch.wire.reasons import RelayReason
 from prefillwatch.wire.routes import GENERATING, endpoint_of
@@ -78,7 +79,7 @@ class ExchangeCore:
 
     __slots__ = (
         "_addition", "_body_size", "_has_heads", "_head", "_head_searched", "_observed", "_policy", "_repeat",
-        "_tapped_body", "_told_request", "_told_response", "_told_sent", "answer", "answered_ns", "received_ns",
+        "_tapped_body", "_tapped_request", "_tapped_response", "_tapped_sent", "answer", "answered_ns", "received_ns",
         "request", "state",
     )  # fmt: skip
 
@@ -90,14 +91,14 @@ class ExchangeCore:
         self.received_ns = 0
         self.answered_ns = 0  # a later read brought bytes of the answer's body
         self._body_size = 0
-        self._told_sent = False
+        self._tapped_sent = False
         self._policy = policy
         self._observed = generating
         self._repeat = repeat_of(request)
         self._addition = Addition.NOTHING
         self._tapped_body = 0
-        self._told_request = RequestHead("", "")
-        self._told_response: ResponseHead | None = None
+        self._tapped_request = RequestHead("", "")
+        self._tapped_response: ResponseHead | None = None
         self._head = bytearray()
         self._head_searched = 0
         self._has_heads = False
@@ -114,8 +115,8 @@ class ExchangeCore:
 
     def open(self, first_ns: int) -> Commands:
         """Comes first, once. ``first_ns`` is when the first byte of the request was read."""
-        self._told_request = told_request(self.request, OBSERVED_BYTES if self._observed else 0)
-        return [Tell(first_ns, Kind.REQUEST, self._told_request)]
+        self._tapped_request = observed_request(self.request, OBSERVED_BYTES if self._observed else 0)
+        return [Tell(first_ns, Kind.REQUEST, self._tapped_request)]
 
     def body(self, payload: bytes, now: int) -> Commands:
         """Bytes of the request's body, without transfer coding."""
@@ -166,7 +167,7 @@ class ExchangeCore:
         self._fire(Event.SENT)
         if self.answer is not None:  # told no more once it is answered
             return []
-        self._told_sent = True
+        self._tapped_sent = True
         return [Tell(sent_ns, Kind.SENT)]
 
     # From upstream
@@ -236,8 +237,10 @@ class ExchangeCore:
         self._fire(Event.RESPONSE)
         self.answer = answer
         self.answered_ns = now - bool(passed[2])
-        self._told_response = told_response(response, observed=answer.observed, injected=answer.stripper is not None)
-        out += (Tell(now, Kind.RESPONSE, self._told_response), Begin(answer.is_stream))
+        self._tapped_response = observed_response(
+            response, observed=answer.observed, injected=answer.stripper is not None
+        )
+        out += (Tell(now, Kind.RESPONSE, self._tapped_response), Begin(answer.is_stream))
         self._pass_on(answer, passed, now, out)
 
     def _pass_on(self, answer: Answer, passed: tuple[bool, bytes, bytes], now: int, out: Commands) -> None:
@@ -343,16 +346,16 @@ class ExchangeCore:
 
     def _error_answer(self, finish: Finish, status: int, reason: RelayReason, message: str, now: int) -> Commands:
         head_only = self.request.method == b"HEAD"
-        words = answers.error_answer(status, message, reason, self._policy.wall_clock(), head_only=head_only)
+        words = error_answer(status, message, reason, self._policy.wall_clock(), head_only=head_only)
         return [Tell(now, Kind.END, End(finish, status, reason)), Over(Farewell.CLOSE, words)]
 
     def _break_off(self, finish: Finish, reason: RelayReason, now: int) -> Commands:
-        """End an answer so that nobody can take it for complete."""
+        """End an answer so that it cannot be taken for complete."""
         looks_whole = self.answer is None or self.answer.client_until_close
         return self._over(finish, reason, Farewell.RESET if looks_whole else Farewell.BREAK_OFF, now)
 
     def _over(self, finish: Finish, reason: RelayReason | None, farewell: Farewell, now: int) -> Commands:
-        status = self._told_response.status if self._told_response is not None else 0
+        status = self._tapped_response.status if self._tapped_response is not None else 0
         size = self.answer.take_unshown() if self.answer is not None else 0
         out: Commands = [_tell_skipped(now, size)] if size else []
         return [*out, Tell(now, Kind.END, End(finish, status, reason or "")), Over(farewell)]
@@ -367,9 +370,9 @@ class ExchangeCore:
 
     @property
     def _stage(self) -> Stage:
-        if self._told_response is not None:
+        if self._tapped_response is not None:
             return Stage.ANSWERED
-        if self._told_sent:
+        if self._tapped_sent:
             return Stage.SENT
         return Stage.RECEIVED if self.received_ns else Stage.RECEIVING
 
@@ -381,7 +384,7 @@ class ExchangeCore:
     def announce(self, now: int, read_ns: int) -> Commands:
         """Tell an observer that does not know this exchange. ``read_ns``: when bytes of the answer's body came last."""
         told = msgspec.structs.replace(
-            self._told_request,
+            self._tapped_request,
             resumed=True,
             received_ns=self.received_ns,
             stage=self._stage,
@@ -389,8 +392,8 @@ class ExchangeCore:
             read_ns=read_ns,
         )
         out: Commands = [Tell(now, Kind.REQUEST, told)]
-        if self._told_response is not None:
-            out.append(Tell(now, Kind.RESPONSE, self._told_response))
+        if self._tapped_response is not None:
+            out.append(Tell(now, Kind.RESPONSE, self._tapped_response))
         if self.state in HELD_UP:
             out.append(Tell(read_ns or now, Kind.BLOCKED))  # since when nothing more is read
         return out

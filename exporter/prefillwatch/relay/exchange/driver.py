@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: A token's read; longer ones take the general way.
 _TOKEN_READ: Final = 16 * 1024
-#: Larger blocks than 128 KiB would teach malloc to keep memory that nobody needs any more.
+#: Larger blocks than 128 KiB would teach malloc to keep memory that is not needed any more.
 _READ: Final = 64 * 1024
 _PREFIXES: Final = whole_chunk_prefixes(4096)
 
@@ -92,7 +92,7 @@ class Exchange:
         self.last_read_ns = now = monotonic_ns()  # the silence until here was not upstream's
         self._run(self.core.client_free(now))
         if self._upstream is not None:
-            self.relay.reactor.soon_back(self._read_on)
+            self.relay.reactor.soon_back(self._read)
 
     def client_ended(self) -> None:
         """The client sends nothing more: it has left, or waits for its answer."""
@@ -163,7 +163,7 @@ class Exchange:
         self.relay.reactor.to_back(connection.fd)
         self._run(self.core.connected(injected=sending.injected))
         if self._end_announced:
-            self.relay.reactor.soon_back(self._read_on)
+            self.relay.reactor.soon_back(self._read)
         self._pump()
 
     def _unreachable(self, reason: RelayReason) -> None:
@@ -239,15 +239,12 @@ class Exchange:
         if events & ~select.EPOLLOUT:
             self._read()
 
-    def _read_on(self) -> None:
-        self._read()
-
     def _read(self) -> None:
         upstream = self._upstream
         if upstream is None or self.core.state not in READING:
             return
         if self.core.is_behind:
-            self.relay.reactor.soon_back(self._read_on)
+            self.relay.reactor.soon_back(self._read)
             self._take(b"", monotonic_ns())
             return
         try:
@@ -268,12 +265,12 @@ class Exchange:
             self._upstream_ended(clean=True, unread=False)
             return
         if more:
-            self.relay.reactor.soon_back(self._read_on)
+            self.relay.reactor.soon_back(self._read)
         self.last_read_ns = now
         self._take(data, now)
         self._choose_place(len(data))
         if self.core.is_behind and not more:
-            self.relay.reactor.soon_back(self._read_on)
+            self.relay.reactor.soon_back(self._read)
 
     def _take(self, data: bytes, now: int) -> None:
         may_resend = self._sending is not None and self._sending.is_whole

@@ -12,7 +12,7 @@ _MAX_TEXT: Final = 128
 _MAX_PATH: Final = 512
 
 
-def told_request(request: Request, body_limit: int) -> RequestHead:
+def observed_request(request: Request, body_limit: int) -> RequestHead:
     """``body_limit``: see RequestHead."""
     return RequestHead(
         method=request.method.decode("latin-1"),
@@ -27,7 +27,7 @@ def told_request(request: Request, body_limit: int) -> RequestHead:
     )
 
 
-def told_response(response: Response, *, observed: bool, injected: bool) -> ResponseHead:
+def observed_response(response: Response, *, observed: bool, injected: bool) -> ResponseHead:
     return ResponseHead(
         status=response.status,
         content_type=_text(response, b"content-type"),

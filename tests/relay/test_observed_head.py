@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from prefillwatch.relay.http_head import parse_request
-from prefillwatch.relay.told import told_request
+from prefillwatch.relay.observed_head import observed_request
 from prefillwatch.wire.routes import endpoint_of
 from prefillwatch.wire.tap import encode_payload
 
 
 def told(target: str) -> str:
-    return told_request(parse_request(f"POST {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode("latin-1")), 0).path
+    return observed_request(parse_request(f"POST {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode("latin-1")), 0).path
 
 
 def test_a_path_is_told_as_it_came() -> None:
@@ -40,4 +40,4 @@ def test_no_header_makes_what_is_told_long() -> None:
         f"POST /{long} HTTP/1.1\r\nHost: x\r\nContent-Type: {long}\r\nContent-Encoding: {long}\r\n"
         f"X-Request-Id: {long}\r\nX-SLO-TTFT-MS: {'9' * 10_000}\r\n\r\n"
     )
-    assert len(encode_payload(told_request(parse_request(head.encode()), 0))) < 2000
+    assert len(encode_payload(observed_request(parse_request(head.encode()), 0))) < 2000

@@ -181,7 +181,9 @@ def main() -> None:
         for streams in args.streams:
             profile = cProfile.Profile(time.thread_time)
             cost(streams, args.tokens, profile)
-            pstats.Stats(profile).sort_stats("tottime").print_stats(60)
+            stats = pstats.Stats(profile)
+            stats.sort_stats("cumtime").print_stats(60)
+            stats.sort_stats("tottime").print_stats(45)
     else:
         print(table(measured(args.streams, args.rounds, args.before)))
 

@@ -29,7 +29,7 @@ from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, Step
 from prefillwatch.analysis.tokens import GapBook, Gaps
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
-from prefillwatch.analysis.verdicts import EnginePage, Return, Silence, StallTracker, StallWatch
+from prefillwatch.analysis.verdicts import EnginePage, Silence, StallTracker, StallWatch
 from prefillwatch.units import NS
 
 
@@ -38,7 +38,6 @@ class Ledger:
 
     def __init__(self, settings: AnalysisSettings, sink: Sink, tuning: Tuning = DEFAULT) -> None:
         self.settings = settings
-        self._enough_events = tuning.gaps.enough_events
         #: A read with a text of so many characters may hold tokens that were held back: `returned` is to know of it.
         self.long_text = tuning.gaps.long_text
         self.buckets = PromptBuckets(settings.prompt_buckets)
@@ -49,11 +48,13 @@ class Ledger:
         self.timeline = PrefillTimeline(tuning)
         self.heartbeat = Heartbeat(self.timeline.clear, tuning.clock)
         self.costs = Costs(self.timeline.clear, lambda: self.timeline.engine.cost, self.buckets.edges[0], tuning)
-        watch = StallWatch(settings.stall, self.book, tuning.verdicts)
+        watch = StallWatch(settings.stall, self.book, tuning.verdicts, tuning.gaps)
         self.causes = StallTracker(
             watch, self.heartbeat, self.timeline, self.buckets, sink, settings.wait, self.costs, tuning
         )
         self.shortest_stall_ns = watch.shortest_ns
+        #: To be called before a read after that long, or with a long text, is noted.
+        self.returned = watch.returned
         #: Sees each batch of reads (slots, times, events) while one is looked at; it must not keep the lists.
         self.onlooker: Callable[[list[int], list[int], list[int]], None] | None = None
         self._figures = Figures(self.models, self.costs, self.buckets, sink, tuning.gaps)
@@ -134,10 +135,6 @@ class Ledger:
         add_slots(slots)
         add_times(times_ns)
         add_counts([1] * len(slots))
-
-    def returned(self, request: Request, slot: int, time_ns: int, events: int, chars: int, tokens: int = 0) -> None:
-        """Before a read after a long silence, or one with a long text, is noted: what more is known of it."""
-        self.causes.watch.returned(slot, time_ns, Return.of(request, events, chars, tokens, self._enough_events))
 
     def tokens_in_read(self, request: Request, tokens: int, events: int) -> None:
         """Usage in the stream reported how many tokens the events of a read carried."""

@@ -122,11 +122,11 @@ class Reading:
     def _note(self, reads: list[ExpectedRead], times: Sequence[int], chars: list[int]) -> None:
         """The books that `Ledger.token` would keep of each of these."""
         ledger = self._ledger
-        shortest_stall_ns, long_text = ledger.shortest_stall_ns, ledger.long_text
+        shortest_stall_ns, long_text, returned = ledger.shortest_stall_ns, ledger.long_text, ledger.returned
         for read, time_ns, count in zip(reads, times, chars, strict=True):
             request = read.request
             if time_ns - request.last_ns >= shortest_stall_ns or count >= long_text:
-                ledger.returned(request, read.slot, time_ns, 1, count)
+                returned(request, read.slot, time_ns, 1, count)
             request.events += 1
             request.chars += count
             request.last_ns = time_ns

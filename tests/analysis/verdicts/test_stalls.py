@@ -10,7 +10,7 @@ from prefillwatch.analysis.requests.request import Request
 from prefillwatch.analysis.settings import StallRule
 from prefillwatch.analysis.tokens.gaps import GapBook
 from prefillwatch.analysis.tokens.pending import Gaps
-from prefillwatch.analysis.verdicts.stalls import Return, StallWatch
+from prefillwatch.analysis.verdicts.stalls import StallWatch
 from prefillwatch.units import MS
 
 
@@ -21,7 +21,8 @@ class Watched:
         self.book = GapBook()
         self.watch = StallWatch(rule or StallRule(), self.book)
         self.slot = self.book.open(0)
-        self.watch.begin(self.slot, Request(rid=1, endpoint="completions", received_ns=1, model=0))
+        self.request = Request(rid=1, endpoint="completions", received_ns=1, model=0)
+        self.watch.begin(self.slot, self.request)
         self.read(1000)
         if baseline:
             self.book.note_clear([self.slot] * 8, [0.020] * 8)
@@ -68,7 +69,7 @@ def test_excess_is_what_goes_beyond_the_tokens_it_brought() -> None:
 def test_sixteen_tokens_after_as_many_token_times_are_no_stall() -> None:
     assert Watched().read(1330, events=16) == []
     watched = Watched()
-    watched.watch.returned(watched.slot, 1330 * MS, Return(16.0))
+    watched.watch.returned(watched.request, watched.slot, 1330 * MS, events=1, chars=0, tokens=16)
     assert watched.read(1330) == []
 
 

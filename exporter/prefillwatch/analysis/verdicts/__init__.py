@@ -1,12 +1,11 @@
 """Stalls and waits, what speaks for and against each cause, and the incidents that come of them."""
 
 from prefillwatch.analysis.verdicts.evidence import EnginePage
-from prefillwatch.analysis.verdicts.stalls import Return, Silence, StallWatch
+from prefillwatch.analysis.verdicts.stalls import Silence, StallWatch
 from prefillwatch.analysis.verdicts.tracker import StallTracker
 
 __all__ = [
     "EnginePage",
-    "Return",
     "Silence",
     "StallTracker",
     "StallWatch",

@@ -16,7 +16,7 @@ from prefillwatch.analysis.delays import ReadAfter, Stall
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import StallRule
 from prefillwatch.analysis.tokens import GapBook, Gaps
-from prefillwatch.analysis.tuning import DEFAULT, VerdictRules
+from prefillwatch.analysis.tuning import DEFAULT, GapRules, VerdictRules
 from prefillwatch.units import NS
 
 #: A gap shorter than this part of the least that would be a stall is none, whatever the rounding.
@@ -29,26 +29,18 @@ class Return(NamedTuple):
     tokens: float
     """That it brought, in units of the stream's average token event."""
     chars: int = 0
-    average_chars: float = 0.0
-    """Characters per token event before; 0 unknown."""
+    chars_before: int = 0
+    """Of the stream, in all reads before it; 0 while they are too few to tell of an average …"""
+    events_before: int = 0
+    """… and the token events of those."""
     first_burst: int = 0
     """Token events of the read before it, if that was the first of the stream."""
 
-    @classmethod
-    def of(cls, request: Request, events: int, chars: int, tokens: int, enough_events: int) -> Return:
-        """A read of this request that is not noted yet. ``tokens`` is what usage reported for it; 0: nothing. From
-        ``enough_events`` token events on the average length of their text is known."""
-        each = request.reported_tokens / request.reported_events if tokens and request.reported_events else 1.0
-        return cls(
-            tokens=max(tokens / each, events) if tokens else events,
-            chars=chars,
-            average_chars=request.chars / request.events if request.events >= enough_events else 0.0,
-            first_burst=request.events if request.last_ns == request.first_ns else 0,
-        )
-
     def held_back(self, events: int) -> float:
-        """Tokens that its text must hold beyond one per event."""
-        return max(0.0, self.chars / self.average_chars - events) if self.average_chars else 0.0
+        """Tokens that its text must hold beyond one per event; 0 while the average text of one is not known."""
+        if not self.chars_before:
+            return 0.0
+        return max(0.0, self.chars / (self.chars_before / self.events_before) - events)
 
 
 class Silence(NamedTuple):
@@ -64,8 +56,11 @@ class Silence(NamedTuple):
 class StallWatch:
     """Finds stalls in the gaps of all streams. `open` are those that last."""
 
-    def __init__(self, rule: StallRule, book: GapBook, rules: VerdictRules = DEFAULT.verdicts) -> None:
+    def __init__(
+        self, rule: StallRule, book: GapBook, rules: VerdictRules = DEFAULT.verdicts, gaps: GapRules = DEFAULT.gaps
+    ) -> None:
         self._rules = rules
+        self._enough_events = gaps.enough_events
         self._rule = rule
         self._book = book
         self.shortest_ns = round(min(rule.min_gap, rule.always) * NS)
@@ -83,9 +78,17 @@ class StallWatch:
         """Whose tokens go to this slot now."""
         return self._owners.get(slot)
 
-    def returned(self, slot: int, time_ns: int, details: Return) -> None:
-        """A read after a silence long enough to be a stall, or with a long text."""
-        self._returned.append((slot, time_ns, details))
+    def returned(self, request: Request, slot: int, time_ns: int, events: int, chars: int, tokens: int = 0) -> None:
+        """Before a read after a silence long enough to be a stall, or with a long text, is noted. ``tokens`` is what
+        usage reported for it; 0: nothing. Slow streams have no other reads, so there is not more done than to keep
+        what will be different afterwards."""
+        share: float = events
+        if tokens:
+            each = request.reported_tokens / request.reported_events if request.reported_events else 1.0
+            share = max(tokens / each, events)
+        burst = request.events if request.last_ns == request.first_ns else 0
+        before = request.chars if request.events >= self._enough_events else 0
+        self._returned.append((slot, time_ns, Return(share, chars, before, request.events, burst)))
 
     def leave(self, slot: int) -> Stall | None:
         """The stream is over; its stall if it was in one."""

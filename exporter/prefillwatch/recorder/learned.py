@@ -15,7 +15,7 @@ from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import ModelNames
 from prefillwatch.analysis.steps import Engine
 
-_MOST_STEPS: Final = 256
+_MOST_STEPS: Final = 128
 _MOST_GAPS: Final = 64
 _MOST_DIGESTS: Final = 2048
 

@@ -37,7 +37,8 @@ class StepSamples:
     def __init__(self, rules: CostRules) -> None:
         self._rules = rules
         self._mixed: Ring[np.int64] = Ring(_KEPT, len(StepSample._fields), np.int64)
-        self._quiet: Ring[np.int64] = Ring(_IN_LINE, len(StepSample._fields), np.int64)
+        self._quiet: Ring[np.int64] = Ring(_IN_LINE, 1, np.int64)
+        """How long they took."""
         self._law: StepLaw | None = None
         self._is_new = False
 
@@ -47,23 +48,25 @@ class StepSamples:
         return min(len(self._mixed), _IN_LINE)
 
     def add(self, steps: Iterable[StepSample]) -> None:
-        for ring, own in ((self._mixed, lambda step: step.tokens > 0), (self._quiet, lambda step: not step.tokens)):
-            rows = list(filter(own, steps))
-            if rows:
-                ring.add(*zip(*rows, strict=True))
+        steps = list(steps)
+        mixed = [step for step in steps if step.tokens]
+        if mixed:
+            self._mixed.add(*zip(*mixed, strict=True))
+        if len(mixed) < len(steps):
+            self._quiet.add([step.took_ns for step in steps if not step.tokens])
         self._is_new = True
 
     def newest(self, most: int) -> list[StepSample]:
-        """The last steps, at most so many without a prompt, then as many with one."""
-        rows = (row for ring in (self._quiet, self._mixed) for row in ring.newest(most).T.tolist())
-        return [StepSample(*row) for row in rows]
+        """The last steps, at most so many without a prompt, of which only the length is kept, then as many with one."""
+        quiet = [StepSample(0, took_ns, 0) for took_ns in self._quiet.newest(most)[0].tolist()]
+        return quiet + [StepSample(*row) for row in self._mixed.newest(most).T.tolist()]
 
     def line(self) -> StepLaw | None:
         """The law by now."""
         if self._is_new:
             self._is_new = False
             mixed = self._mixed.newest(_IN_LINE)
-            _, quiet_ns, *_ = self._quiet.newest(mixed.shape[1])
+            (quiet_ns,) = self._quiet.newest(mixed.shape[1])
             self._law = straight_line(mixed[3], mixed[1], quiet_ns, self._rules)
         return self._law
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from threading import Thread
 
 import click
 import pytest
 from click.testing import CliRunner, Result
+from tests.kit.pages import Pages
 
 from prefillwatch import __version__
 from prefillwatch.cli import main
@@ -173,38 +173,15 @@ def test_check_names_an_upstream_that_is_not_there() -> None:
     assert "Traceback" not in result.output
 
 
-class _Upstream(BaseHTTPRequestHandler):
-    """Answers as its class attribute says: path to (status, body)."""
-
-    answers: dict[str, tuple[int, bytes]]
-
-    def do_GET(self) -> None:
-        status, body = self.answers.get(self.path, (404, b""))
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Nothing: the output of a test belongs to what it tests."""
-
-
 @pytest.fixture
-def upstream() -> Iterator[HTTPServer]:
-    handler = type("Handler", (_Upstream,), {"answers": {}})
-    server = HTTPServer(("127.0.0.1", 0), handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def upstream() -> Iterator[Pages]:
+    with contextlib.closing(Pages()) as pages:
+        yield pages
 
 
-def checked(upstream: HTTPServer, answers: dict[str, tuple[int, bytes]], *more: str) -> Result:
-    upstream.RequestHandlerClass.answers = answers  # type: ignore[attr-defined]
-    url = f"http://127.0.0.1:{upstream.server_port}"
-    return invoke("check", "--upstream", url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *more)
+def checked(upstream: Pages, answers: Mapping[str, tuple[int, bytes]], *more: str) -> Result:
+    upstream.routes = dict(answers)
+    return invoke("check", "--upstream", upstream.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *more)
 
 
 METRICS = (
@@ -214,7 +191,7 @@ METRICS = (
 )
 
 
-def test_check_of_a_whole_server_says_ok_in_every_line(upstream: HTTPServer) -> None:
+def test_check_of_a_whole_server_says_ok_in_every_line(upstream: Pages) -> None:
     models = b'{"object":"list","data":[{"id":"m"},{"id":"adapter"}]}'
     answers = {"/health": (200, b""), "/v1/models": (200, models), "/metrics": (200, METRICS)}
     result = checked(upstream, answers, "--max-clients", "100")
@@ -246,14 +223,14 @@ def test_check_of_a_whole_server_says_ok_in_every_line(upstream: HTTPServer) -> 
     ],
 )
 def test_check_names_what_is_missing_and_is_content(
-    upstream: HTTPServer, answers: dict[str, tuple[int, bytes]], missing: str
+    upstream: Pages, answers: dict[str, tuple[int, bytes]], missing: str
 ) -> None:
     result = checked(upstream, {"/health": (200, b""), **answers})
     assert f"missing {missing}" in result.stdout
     assert result.exit_code == 0
 
 
-def test_check_of_llamacpp_names_the_setting_that_lets_it_sleep(upstream: HTTPServer) -> None:
+def test_check_of_llamacpp_names_the_setting_that_lets_it_sleep(upstream: Pages) -> None:
     answers = {"/health": (200, b""), "/metrics": (200, b"llamacpp:requests_processing 1\n")}
     told = "metrics: llamacpp with 1 engine(s); if its model is meant to sleep, set scrape_idle to false\n"
     assert told in checked(upstream, answers).stdout
@@ -267,12 +244,12 @@ def test_check_of_llamacpp_names_the_setting_that_lets_it_sleep(upstream: HTTPSe
     ],
 )
 def test_check_says_what_to_set_where_the_page_is_somewhere_else(
-    upstream: HTTPServer, answers: dict[str, tuple[int, bytes]], told: str
+    upstream: Pages, answers: dict[str, tuple[int, bytes]], told: str
 ) -> None:
     answers = {"/health": (200, b""), "/prometheus/metrics": (200, METRICS), **answers}
     result = checked(upstream, answers)
     assert f"missing {told}; if the page lies elsewhere, set upstream_metrics_url\n" in result.stdout
-    for address in ("/prometheus/metrics", f"http://localhost:{upstream.server_port}/prometheus/metrics"):
+    for address in ("/prometheus/metrics", f"http://localhost:{upstream.port}/prometheus/metrics"):
         assert "metrics: vllm with 1 engine(s)" in checked(upstream, answers, "--upstream-metrics-url", address).stdout
 
 
@@ -281,15 +258,15 @@ def test_check_says_what_to_set_where_the_page_is_somewhere_else(
     [((), "set upstream_api_key"), (("--upstream-api-key", "k"), "upstream_api_key is not the one")],
 )
 def test_check_of_a_server_that_wants_a_key_for_everything(
-    upstream: HTTPServer, arguments: tuple[str, ...], remedy: str
+    upstream: Pages, arguments: tuple[str, ...], remedy: str
 ) -> None:
     result = checked(upstream, {"/health": (401, b"")}, *arguments)
     assert result.exit_code == 1
     assert f"/health answers 401: the server wants a key; {remedy}\n" in result.stdout
 
 
-def test_check_of_a_server_that_does_not_speak_tls(upstream: HTTPServer) -> None:
-    result = checked(upstream, {}, "--upstream", f"https://127.0.0.1:{upstream.server_port}")
+def test_check_of_a_server_that_does_not_speak_tls(upstream: Pages) -> None:
+    result = checked(upstream, {}, "--upstream", f"https://127.0.0.1:{upstream.port}")
     assert result.exit_code == 1
     assert "does it speak TLS there" in result.stdout
 
@@ -303,7 +280,7 @@ def test_check_of_a_server_that_does_not_speak_tls(upstream: HTTPServer) -> None
     ],
 )
 def test_check_looks_at_where_the_plugin_would_reach_us(
-    upstream: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, finding: str
+    upstream: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, finding: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
@@ -320,7 +297,7 @@ def test_check_looks_at_where_the_plugin_would_reach_us(
     ],
 )
 def test_check_counts_descriptors(
-    upstream: HTTPServer,
+    upstream: Pages,
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
     descriptors: int,
@@ -330,7 +307,7 @@ def test_check_counts_descriptors(
     assert finding in checked(upstream, {"/health": (200, b"")}, *arguments).stdout
 
 
-def test_check_says_when_largest_bodies_need_more_than_all_bodies_may_have(upstream: HTTPServer) -> None:
+def test_check_says_when_largest_bodies_need_more_than_all_bodies_may_have(upstream: Pages) -> None:
     arguments = ("--relays", "4", "--max-body", "1GiB")
     text = "missing bodies: 4 relays with room for one body of 1GiB each"
     assert text in checked(upstream, {"/health": (200, b"")}, *arguments).stdout
@@ -359,7 +336,7 @@ def test_only_an_address_in_use_may_be_that_of_a_running_prefillwatch() -> None:
     assert admin.endswith("is not known here (no valid name); choose another with --admin")
 
 
-def test_check_of_an_unhealthy_server_fails(upstream: HTTPServer) -> None:
+def test_check_of_an_unhealthy_server_fails(upstream: Pages) -> None:
     result = checked(upstream, {"/health": (503, b"")})
     assert result.exit_code == 1
     assert "/health answers 503: the server is not healthy, or it is another one" in result.stdout
@@ -369,11 +346,9 @@ def test_check_of_an_unhealthy_server_fails(upstream: HTTPServer) -> None:
     ("arguments", "path", "code"),
     [((), "/healthz", 0), (("--ready",), "/readyz", 0), ((), "/readyz", 1)],
 )
-def test_healthcheck_asks_the_admin_address(
-    upstream: HTTPServer, arguments: tuple[str, ...], path: str, code: int
-) -> None:
-    upstream.RequestHandlerClass.answers = {path: (200, b"fine")}  # type: ignore[attr-defined]
-    result = invoke("healthcheck", "--admin", f"0.0.0.0:{upstream.server_port}", *arguments)
+def test_healthcheck_asks_the_admin_address(upstream: Pages, arguments: tuple[str, ...], path: str, code: int) -> None:
+    upstream.routes = {path: (200, b"fine")}
+    result = invoke("healthcheck", "--admin", f"0.0.0.0:{upstream.port}", *arguments)
     assert result.exit_code == code
     assert ("fine" in result.stdout) == (code == 0)
 

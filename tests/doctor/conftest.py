@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import lzma
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.pages import Pages
 
 from prefillwatch.doctor.look import Look, read_advice, read_incidents
 from prefillwatch.doctor.page import Page
@@ -45,55 +45,7 @@ def look() -> Callable[[str, str], Look]:
     return read
 
 
-Behaviour = tuple[int, bytes] | list[bytes] | None
-
-
-class Server:
-    """Answers each path with a status and a body; a list is answered in turn, its last for ever; None: never."""
-
-    def __init__(self) -> None:
-        self.routes: dict[str, Behaviour] = {}
-        self.asked: list[tuple[str, str | None]] = []
-        self.ending = threading.Event()
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                server.asked.append((self.path, self.headers.get("authorization")))
-                server.answer(self)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        behaviour = self.routes.get(handler.path, (404, b"not found"))
-        if behaviour is None:
-            self.ending.wait()
-            return
-        if isinstance(behaviour, list):
-            status, body = 200, behaviour.pop(0) if len(behaviour) > 1 else behaviour[0]
-        else:
-            status, body = behaviour
-        handler.send_response(status)
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
-
-    def stop(self) -> None:
-        self.ending.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    running = Server()
-    yield running
-    running.stop()
+def server() -> Iterator[Pages]:
+    with contextlib.closing(Pages()) as pages:
+        yield pages

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.doctor.conftest import Server, recorded
+from tests.doctor.conftest import recorded
+from tests.kit.pages import Pages
 
 from prefillwatch.cli import main
 from prefillwatch.doctor.look import Look
@@ -24,10 +25,10 @@ pytestmark = pytest.mark.apart
 
 
 @pytest.fixture
-def serving(server: Server) -> Callable[[str, str], Server]:
+def serving(server: Pages) -> Callable[[str, str], Pages]:
     """A server that shows the first and then the last page of a recording."""
 
-    def serve(name: str, kind: str) -> Server:
+    def serve(name: str, kind: str) -> Pages:
         told: dict[str, Any] = recorded(name)[kind]
         server.routes["/metrics"] = [told["pages"][0].encode(), told["pages"][-1].encode()]
         if kind == "sidecar":
@@ -44,7 +45,7 @@ def doctor(*arguments: str) -> Result:
     return CliRunner(env={"COLUMNS": "100"}).invoke(main, ["doctor", *arguments], prog_name="prefillwatch")
 
 
-def test_a_sidecar_in_trouble(serving: Callable[[str, str], Server]) -> None:
+def test_a_sidecar_in_trouble(serving: Callable[[str, str], Pages]) -> None:
     server = serving("unchunked", "sidecar")
     result = doctor(server.url, "--watch", "50ms")
     assert result.exit_code == 1
@@ -53,13 +54,13 @@ def test_a_sidecar_in_trouble(serving: Callable[[str, str], Server]) -> None:
     assert "\x1b" not in result.output
 
 
-def test_the_last_page_counts_what_the_incidents_tell(serving: Callable[[str, str], Server]) -> None:
+def test_the_last_page_counts_what_the_incidents_tell(serving: Callable[[str, str], Pages]) -> None:
     server = serving("unchunked", "sidecar")
     doctor(server.url, "--watch", "50ms")
     assert [path for path, _ in server.asked][-2:] == ["/api/incidents?limit=1000", "/metrics"]
 
 
-def test_a_healthy_server(serving: Callable[[str, str], Server]) -> None:
+def test_a_healthy_server(serving: Callable[[str, str], Pages]) -> None:
     server = serving("harmless", "server")
     result = doctor(server.url, "--watch", "50ms")
     assert result.exit_code == 0
@@ -67,14 +68,14 @@ def test_a_healthy_server(serving: Callable[[str, str], Server]) -> None:
     assert {path for path, _ in server.asked} == {"/metrics"}
 
 
-def test_totals_since_the_start_need_one_look(serving: Callable[[str, str], Server]) -> None:
+def test_totals_since_the_start_need_one_look(serving: Callable[[str, str], Pages]) -> None:
     server = serving("unchunked", "server")
     result = doctor(server.url, "--watch", "0")
     assert "totals since its start" in result.output
     assert len(server.asked) == 1
 
 
-def test_json_instead_of_text(serving: Callable[[str, str], Server]) -> None:
+def test_json_instead_of_text(serving: Callable[[str, str], Pages]) -> None:
     result = doctor(serving("unchunked", "sidecar").url, "--watch", "50ms", "--json", "-")
     document = json.loads(result.output)
     assert result.exit_code == document["exit_code"] == 1
@@ -85,21 +86,21 @@ def test_json_instead_of_text(serving: Callable[[str, str], Server]) -> None:
     assert len(document["measurements"]) == 6
 
 
-def test_json_beside_the_text(serving: Callable[[str, str], Server], tmp_path: Path) -> None:
+def test_json_beside_the_text(serving: Callable[[str, str], Pages], tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     result = doctor(serving("queue", "server").url, "--watch", "50ms", "--json", str(file))
     assert "SEEN" in result.output
     assert json.loads(file.read_text())["server"] == "vllm"
 
 
-def test_a_file_that_cannot_be_written_is_told_before_watching(server: Server, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_told_before_watching(server: Pages, tmp_path: Path) -> None:
     result = doctor(server.url, "--json", str(tmp_path / "no" / "report.json"))
     assert result.exit_code == 2
     assert "cannot be written" in result.output
     assert server.asked == []
 
 
-def test_credentials_are_sent_and_not_shown(serving: Callable[[str, str], Server], tmp_path: Path) -> None:
+def test_credentials_are_sent_and_not_shown(serving: Callable[[str, str], Pages], tmp_path: Path) -> None:
     server = serving("unchunked", "sidecar")
     secret = tmp_path / "token"
     secret.write_text("s3cret\n")
@@ -107,7 +108,7 @@ def test_credentials_are_sent_and_not_shown(serving: Callable[[str, str], Server
     assert {sent for _, sent in server.asked} == {"Bearer s3cret"}
 
 
-def test_a_login_from_a_file_or_in_the_address(serving: Callable[[str, str], Server], tmp_path: Path) -> None:
+def test_a_login_from_a_file_or_in_the_address(serving: Callable[[str, str], Pages], tmp_path: Path) -> None:
     server = serving("unchunked", "sidecar")
     login = tmp_path / "login"
     login.write_text("me:p@ss/word")
@@ -129,7 +130,7 @@ def test_a_login_from_a_file_or_in_the_address(serving: Callable[[str, str], Ser
         ((200, b"# TYPE go_goroutines gauge\ngo_goroutines 8\n"), "none of prefillwatch, vLLM"),
     ],
 )
-def test_what_cannot_be_read_is_one_line_and_exit_code_2(server: Server, answer: tuple[int, bytes], words: str) -> None:
+def test_what_cannot_be_read_is_one_line_and_exit_code_2(server: Pages, answer: tuple[int, bytes], words: str) -> None:
     server.routes["/metrics"] = answer
     result = doctor(server.url, "--watch", "0")
     assert result.exit_code == 2
@@ -145,14 +146,14 @@ def test_nobody_listens() -> None:
     assert "is the server up, and there?" in result.output
 
 
-def test_a_server_that_never_answers(server: Server) -> None:
+def test_a_server_that_never_answers(server: Pages) -> None:
     server.routes["/metrics"] = None
     result = doctor(server.url, "--timeout", "100ms")
     assert result.exit_code == 2
     assert "no whole answer to /metrics within 0.1 s" in result.output
 
 
-def test_a_server_that_goes_away_leaves_what_was_seen(serving: Callable[[str, str], Server]) -> None:
+def test_a_server_that_goes_away_leaves_what_was_seen(serving: Callable[[str, str], Pages]) -> None:
     server = serving("unchunked", "server")
     pages = server.routes["/metrics"]
     assert isinstance(pages, list)
@@ -162,7 +163,7 @@ def test_a_server_that_goes_away_leaves_what_was_seen(serving: Callable[[str, st
     assert "FAULT     The server went away while it was watched" in result.output
 
 
-def test_interrupting_ends_the_watch_and_tells_what_was_seen(serving: Callable[[str, str], Server]) -> None:
+def test_interrupting_ends_the_watch_and_tells_what_was_seen(serving: Callable[[str, str], Pages]) -> None:
     server = serving("unchunked", "server")
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
@@ -212,7 +213,7 @@ def test_a_server_behind_a_socket(tmp_path: Path) -> None:
         address_of("unix:vllm.sock")
 
 
-def test_findings_that_cannot_be_written_are_told_all_the_same(serving: Callable[[str, str], Server]) -> None:
+def test_findings_that_cannot_be_written_are_told_all_the_same(serving: Callable[[str, str], Pages]) -> None:
     result = doctor(serving("unchunked", "sidecar").url, "--watch", "0", "--json", "/dev/full")
     assert "SEEN      Streams pause when a long prompt arrives" in result.stdout
     assert result.stderr == "prefillwatch: error: /dev/full could not be written (No space left on device)\n"

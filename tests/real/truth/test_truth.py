@@ -18,7 +18,10 @@ from tests.real.truth.true_causes import DISCARDED
 LEAST_SHARE = 0.95  # of stall seconds; the aim is 0.98
 LEAST_RIGHT_NAMES = 0.9
 MOST_PREFILL_ERROR = 0.05
-LEAST_EXACT = 0.4  # of quantiles; 0.9 on a quiet machine
+#: A window was calm if those who hand tokens on waited for a core in no larger share of it: the gaps that this may have
+#: stretched move a rank by as much, four times what figures may differ by. Of calm windows' quantiles at least so many
+#: must be the engine's; fewer calm ones than this say nothing.
+CALM, LEAST_EXACT, FEWEST_CALM = 0.02, 0.8, 12
 #: Milliseconds. A machine of its own gives steps of 9 to 15 ms; where other programs keep a core busy the engine's
 #: threads wait for each other and a step takes seconds. Nothing that is timed means anything then.
 SLOWEST_PACE = 40.0
@@ -102,6 +105,10 @@ def test_latency_in_the_windows_is_between_the_engines_and_the_clients(outcomes:
 
 
 def test_latency_in_the_windows_is_the_engines(outcomes: Outcomes) -> None:
-    """Wherever the machine left everybody a core."""
-    found = [each for outcome in all_judged(outcomes, PREFILLS) for each in outcome.latencies]
-    assert sum(each.is_the_engines for each in found) >= LEAST_EXACT * len(found)
+    """Wherever the machine left everybody a core. A busy machine has fewer such windows, not a lower bar."""
+    every = [each for outcome in all_judged(outcomes, PREFILLS) for each in outcome.latencies]
+    found = [each for each in every if each.waited <= CALM]
+    if len(found) < FEWEST_CALM:
+        pytest.skip(f"{len(found)} of {len(every)} windows were calm; this machine is too busy to judge by")
+    wrong = [each for each in found if not each.is_the_engines]
+    assert len(wrong) <= (1 - LEAST_EXACT) * len(found), wrong

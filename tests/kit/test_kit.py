@@ -41,7 +41,7 @@ def test_the_page_names_what_there_is(name: str) -> None:
 @pytest.mark.parametrize("what", IMPURE)
 def test_a_pure_test_that_takes_more_than_it_may_fails(tmp_path: Path, what: str) -> None:
     (tmp_path / "test_it.py").write_text(f"def test_it():\n    {IMPURE[what]}\n")
-    options = ["-q", "-p", "tests.kit.pure", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path]
+    options = ["-q", "-p", "tests.kit.pure", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
     found = subprocess.run(
         [sys.executable, "-m", "pytest", *options], cwd=TESTS.parent, capture_output=True, text=True, check=False
     )

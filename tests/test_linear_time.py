@@ -439,6 +439,7 @@ NO_DECODERS = {
     "addresses": "read from the kernel",
     "certificate": "read from the operator",
     "in_flight": "read from our own processes",
+    "recorded": "read from our own recordings",
     "relay": "leaves reading to client",
     "blocks": "keeps only",
     "client": "leaves reading to http_head and request_body",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 #: What every line of an error begins with on the terminal.
-ERROR_PREFIX = "prefillwatch: error: "
+ERROR_PREFIX: Final = "prefillwatch: error: "
 
 
 class PrefillwatchError(Exception):

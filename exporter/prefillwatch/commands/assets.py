@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 import click
 
 from prefillwatch.errors import ConfigError, StartError
 
-FOLDERS = ("grafana", "alerts", "deploy")
+FOLDERS: Final = ("grafana", "alerts", "deploy")
 #: Only for those who change the dashboards, and of some size; the wheel does without as well.
-LEFT_OUT = ("grafana/render/", "grafana/screenshots/")
+LEFT_OUT: Final = ("grafana/render/", "grafana/screenshots/")
 # Where the alerts look for their runbooks as shipped: at the Prometheus that fires them. An address needs no quotes,
 # and the generator writes none.
-_SHIPPED_RUNBOOKS = re.compile(rb"'?\{\{ \$externalURL \}\}/user/runbooks/(\w+\.md)?'?")
+_SHIPPED_RUNBOOKS: Final = re.compile(rb"'?\{\{ \$externalURL \}\}/user/runbooks/(\w+\.md)?'?")
 
 
 def assets_root() -> Path:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -19,7 +20,7 @@ from prefillwatch.recorder.player import Player
 from prefillwatch.recorder.summary import Played, summary
 from prefillwatch.settings.addresses import ListenAddress
 
-_MOST_INCIDENTS = 1000
+_MOST_INCIDENTS: Final = 1000
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -35,7 +35,7 @@ from prefillwatch.lab.trace.terminal import client_side, report
 from prefillwatch.lab.trace.trace_files import TraceFolder
 
 #: For the server to have its trace on disk once it says that it has.
-_PATIENCE_S = 60.0
+_PATIENCE_S: Final = 60.0
 
 
 @click.command()

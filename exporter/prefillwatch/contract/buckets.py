@@ -15,7 +15,7 @@ POPULATIONS: Final = ("all", "prefill", "clear")
 STEP_EDGES: Final = (0, 512, 2048, 8192)
 STEP_BUCKETS: Final = ("none", "1-512", "512-2k", "2k-8k", "8k+")
 
-# --- Bounds of histograms, in seconds -----------------------------------------------------------------------------
+# --- Bounds of histograms, in seconds ---
 
 # vLLM's own edges from 10 ms to 80 s, so that both can be laid over each other; finer below, where a fast model lives,
 # and between them where the edges are more than 1.5 apart and freezes are common.
@@ -40,7 +40,7 @@ PER_TOKEN_BOUNDS: Final = (
 #: How late a loop of ours is: few, since a relay sends its counts every second.
 LAG_BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
-# --- Bounds of histograms, in tokens ------------------------------------------------------------------------------
+# --- Bounds of histograms, in tokens ---
 
 PROMPT_TOKEN_BOUNDS: Final = tuple(float(1 << power) for power in range(4, 21))
 TOKENS_PER_EVENT_BOUNDS: Final = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0, 32.0, 64.0, 128.0)

@@ -11,7 +11,7 @@ from typing import Final
 
 from prefillwatch.contract.buckets import PROMPT_EDGES
 
-# --- Promises -----------------------------------------------------------------------------------------------------
+# --- Promises ---
 # Each is an edge of its histogram, so that every reader of a histogram counts the same gaps and requests as broken.
 
 #: A gap between two tokens; the setting slo_itl.
@@ -34,7 +34,7 @@ FIRST_TOKEN_PROMISES: Final[Mapping[str, float]] = MappingProxyType(
     }
 )
 
-# --- What counts as a stall, and as a wait: defaults of settings --------------------------------------------------
+# --- What counts as a stall, and as a wait: defaults of settings ---
 
 STALL_MIN_GAP: Final = 0.1
 STALL_FACTOR: Final = 4.0
@@ -42,7 +42,7 @@ STALL_ALWAYS: Final = 1.0
 WAIT_MIN: Final = 2.0
 WAIT_FACTOR: Final = 4.0
 
-# --- Stalls and who causes them -----------------------------------------------------------------------------------
+# --- Stalls and who causes them ---
 
 #: Seconds that stalls last beyond usual gaps, over the seconds that streams were decoding: noticed, and trouble.
 STALL_SHARE_NOTICED: Final = 0.01
@@ -64,7 +64,7 @@ FROZEN_SHARE: Final = 0.5
 #: A prompt of so many tokens or more, or such a step, may hold others up: the edge of the smallest bucket.
 LONG_TOKENS: Final = PROMPT_EDGES[0]
 
-# --- First tokens -------------------------------------------------------------------------------------------------
+# --- First tokens ---
 
 SHORT_PROMPTS: Final = ("0-512", "512-2k")
 #: The upper edge of those, in tokens.
@@ -77,7 +77,7 @@ LONG_WORK_SHARE: Final = 0.5
 WAITING_REQUESTS: Final = 10
 FIRST_TOKEN_WAIT: Final = 120.0
 
-# --- KV cache -----------------------------------------------------------------------------------------------------
+# --- KV cache ---
 
 KV_USAGE_NOTICED: Final = 0.8
 KV_USAGE: Final = 0.9
@@ -86,7 +86,7 @@ PREEMPTIONS_PER_REQUEST: Final = 0.3
 #: Servers that never tell the use of their KV cache, or tell something else by that name.
 SERVERS_WITHOUT_KV: Final = ("llamacpp", "tgi")
 
-# --- Ourselves ----------------------------------------------------------------------------------------------------
+# --- Ourselves ---
 
 #: Of tap packets, and of requests whose beginning or end was lost.
 DROPPED_SHARE: Final = 0.01

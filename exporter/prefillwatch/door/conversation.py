@@ -110,8 +110,7 @@ class Conversation:
             self._http.start_next_cycle()
             first_byte_s = KEEP_ALIVE_S
 
-    # Requests
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Requests ---
 
     async def _next_request(self, first_byte_s: float) -> _Asked | None:
         """None: there will be no more."""
@@ -157,8 +156,7 @@ class Conversation:
             else:  # the connection ended
                 return None
 
-    # Answers
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Answers ---
 
     async def _answer(self, asked: _Asked) -> None:
         own = self._pages.own.get(asked.path)
@@ -207,8 +205,7 @@ class Conversation:
     async def _let_out(self) -> None:
         await asyncio.wait_for(self._writer.drain(), PIECE_LIMIT_S)
 
-    # What is passed on
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- What is passed on ---
 
     async def _pass_on(self, asked: _Asked) -> None:
         limit_s = ANSWER_LIMIT_S if asked.head.method in (b"GET", b"HEAD") else WORK_LIMIT_S

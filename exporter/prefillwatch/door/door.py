@@ -70,8 +70,7 @@ class Door:
         if self._visits:
             await asyncio.wait(list(self._visits))
 
-    # Connections
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Connections ---
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPTS_PER_TURN):

@@ -18,14 +18,16 @@ _LONGEST_LINE: Final = 1 << 15
 #: More samples than this are not read from one page.
 _MOST_SAMPLES: Final = 4096
 
-_LABEL = re.compile(rb'[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|(?=\}))', re.DOTALL)
-_LABELS_END = re.compile(rb"[ \t]*\}")
+_LABEL: Final = re.compile(
+    rb'[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|(?=\}))', re.DOTALL
+)
+_LABELS_END: Final = re.compile(rb"[ \t]*\}")
 # A value must look whole: "0." or "1e" is what is left of a line that was cut.
-_VALUE = re.compile(
+_VALUE: Final = re.compile(
     rb"[ \t]*([+-]?(?:\d*\.)?\d+(?:e[+-]?\d+)?|[+-]?inf|nan)(?:[ \t]+-?\d+(?:\.\d+)?)?[ \t]*(?:#.*)?\r?$", re.IGNORECASE
 )
-_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
-_ANY_SAMPLE = re.compile(
+_ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
+_ANY_SAMPLE: Final = re.compile(
     rb"(?:^|\n)[ \t]*[A-Za-z_:][A-Za-z0-9_:]*(?:\{[^\n]*\})?[ \t]+[+-]?(?:\d|inf|nan)", re.IGNORECASE
 )
 

@@ -200,7 +200,7 @@ KINDS: Final = (
     ),
 )
 
-_FINDER = SampleFinder(
+_FINDER: Final = SampleFinder(
     {kind.namespace: kind.metrics for kind in KINDS} | {"process": frozenset({"start_time_seconds"})}
 )
 _MARKS: Final = SampleFinder({kind.namespace: frozenset(kind.marks) for kind in KINDS if kind.marks})

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from types import ModuleType
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +52,19 @@ class GpuMemoryReader:
             try:
                 nvml.nvmlShutdown()
             except nvml.NVMLError:
-                _log.debug("NVML did not shut down cleanly")
+                log.debug("NVML did not shut down cleanly")
 
 
 def _start_nvml() -> ModuleType | None:
     try:
         import pynvml
     except ImportError:
-        _log.debug("GPU memory is not watched: nvidia-ml-py is not installed")
+        log.debug("GPU memory is not watched: nvidia-ml-py is not installed")
         return None
     nvml: ModuleType = pynvml
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        _log.debug("GPU memory is not watched: %s", error)
+        log.debug("GPU memory is not watched: %s", error)
         return None
     return nvml

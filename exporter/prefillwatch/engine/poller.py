@@ -29,7 +29,7 @@ LONGEST_MODEL_NAME: Final = 256
 #: From this size on a page is read by a thread, to keep the event loop turning.
 _LARGE_PAGE: Final = 256 << 10
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class UpstreamPoller:
                 await poll()
             except Exception:
                 # A fault of ours in one poll must not end polling, and with it the signals, for good.
-                _log.exception("polling upstream failed unexpectedly")
+                log.exception("polling upstream failed unexpectedly")
             due = max(due + interval_s, loop.time())
             await asyncio.sleep(due - loop.time())
 
@@ -160,7 +160,7 @@ class UpstreamPoller:
             answer = await self._fetcher.get(model_list.PATH, limit=model_list.LARGEST_BYTES, accept="application/json")
             served = [model.id for model in model_list.served_models(answer.body)[:MOST_MODELS]]
         except (FetchError, msgspec.DecodeError) as error:
-            _log.debug("no list of models from upstream: %s", error)
+            log.debug("no list of models from upstream: %s", error)
             return
         names = tuple(name for name in served if name and len(name) <= LONGEST_MODEL_NAME)
         if answer.status == 200 and names != self._models:
@@ -198,10 +198,10 @@ class UpstreamPoller:
 
     def _succeeded(self, page: PageSample) -> None:
         if self._success is False:
-            _log.info("upstream's metrics can be read again")
+            log.info("upstream's metrics can be read again")
         self._success = True
         if page.left_out and not (self._page is not None and self._page.left_out):
-            _log.warning("upstream's metrics have %d more series than are read; figures are incomplete", page.left_out)
+            log.warning("upstream's metrics have %d more series than are read; figures are incomplete", page.left_out)
         self._page, self._page_ns = page, self._clock()
         for sample in page.engines:
             self._carry(sample.engine).update(sample, page.start_time, self._page_ns)
@@ -211,7 +211,7 @@ class UpstreamPoller:
     def _failed(self, error: UpstreamError) -> None:
         reason = error.reason.value
         if self._success is not False:
-            _log.warning("upstream's metrics cannot be read (%s): %s%s", reason, error, elsewhere_hint(error))
+            log.warning("upstream's metrics cannot be read (%s): %s%s", reason, error, elsewhere_hint(error))
         self._success = False
         self._failures[reason] = self._failures.get(reason, 0) + 1
 

@@ -17,7 +17,7 @@ MOST_KEPT: Final = 1000
 #: Culprits listed; `culprit_count` and `culprit_tokens` are of all.
 MOST_CULPRITS: Final = 10
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def wall_offset() -> float:
@@ -43,7 +43,7 @@ class IncidentHistory:
         document = self._document(incident, incident.ended_ns, ongoing=False)
         self._closed.append((incident.started_ns, incident.number, document))
         if self.log:
-            _log.info("incident %s", json.dumps(document))
+            log.info("incident %s", json.dumps(document))
         if self.heard is not None:
             self.heard(document)
 

@@ -76,7 +76,7 @@ _MOST_OVER: Final = 256
 #: Within this time the supervisor has told that it drains, if the signal that we got was for all of us.
 _TERM_PATIENCE_S: Final = 0.3
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 #: Ends of exchanges that are our doing; of a client only if a reason is told.
 _OURS: Final = frozenset((Finish.REJECTED, Finish.CLIENT_CLOSED, Finish.CUT))
 
@@ -226,7 +226,7 @@ class Observer:
         for reason, count in exchange.unparsed().items():
             self.registry.counter(table.UNPARSED_EVENTS).add((reason,), count)
         for fault in exchange.faults():
-            _log.error("an error of prefillwatch cost the figures of one request: %s; please report it", fault)
+            log.error("an error of prefillwatch cost the figures of one request: %s; please report it", fault)
 
     # --- News of upstream ---
 

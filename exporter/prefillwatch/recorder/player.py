@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
 from prefillwatch.recorder.chunks import Kind
 from prefillwatch.recorder.file import RecordingFile
@@ -16,9 +17,9 @@ from prefillwatch.recorder.summary import Played
 from prefillwatch.units import NS
 
 #: What the live page takes for the pace when there is none.
-_AS_FAST_AS_CAN_BE = 1000.0
+_AS_FAST_AS_CAN_BE: Final = 1000.0
 #: Waits shorter than this are left out.
-_SHORTEST_WAIT_S = 0.002
+_SHORTEST_WAIT_S: Final = 0.002
 
 
 class Player:

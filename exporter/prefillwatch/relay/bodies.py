@@ -143,8 +143,7 @@ class Bodies:
         """How many large bodies wait for room."""
         return len(self._waiting)
 
-    # What happens to a request
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- What happens to a request ---
 
     def claim(self, holder: Holder) -> Claim:
         """For a request that begins. `release` it when its bytes are let go."""
@@ -210,8 +209,7 @@ class Bodies:
         else:
             self.small -= claim.counted
 
-    # Who waits and who goes
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Who waits and who goes ---
 
     def tick(self) -> None:
         """Once a second: end what has waited for too long, and what is too slow while others wait."""

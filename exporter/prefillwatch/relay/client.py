@@ -100,8 +100,7 @@ class ClientConnection:
             return self.relay.flushing
         return self.relay.lingering if state is ClientState.LINGERING else None
 
-    # Events
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Events ---
 
     def _on_event(self, events: int) -> None:
         if self.unsent is not None and events & select.EPOLLOUT:
@@ -171,8 +170,7 @@ class ClientConnection:
     def _read_nothing(self) -> None:
         """What may be there stays in the kernel."""
 
-    # A request
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- A request ---
 
     def _read_head(self) -> None:
         data = self._receive()
@@ -303,8 +301,7 @@ class ClientConnection:
         self.relay.bodies.early -= self._early
         self._early = 0
 
-    # Room for it
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Room for it ---
 
     def _grow(self, size: int, most: int) -> bool:
         """So many bytes of the request are held more, of ``most`` that there can be. False: it was refused for it."""
@@ -350,8 +347,7 @@ class ClientConnection:
             self._open_exchange(_unreadable(self._buffer))
         self.refuse(408, RelayReason.REQUEST_TIMEOUT, "The request did not arrive in time.")
 
-    # Refusals
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Refusals ---
 
     def refuse(self, status: int, reason: RelayReason, message: str) -> None:
         """Answer with an error of our own, before upstream saw anything."""
@@ -363,8 +359,7 @@ class ClientConnection:
         limit = self.relay.settings.max_body
         self.refuse(413, RelayReason.BODY_TOO_LARGE, f"The request body is larger than {limit} bytes.")
 
-    # An answer
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- An answer ---
 
     def write(self, data: bytes) -> bool:
         """Send, and hold what the socket does not take: `unsent` tells. False: the client has left."""
@@ -445,8 +440,7 @@ class ClientConnection:
             self._take_head(monotonic_ns())
             self._read_on()
 
-    # The end
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- The end ---
 
     def gone(self) -> None:
         """The client left."""

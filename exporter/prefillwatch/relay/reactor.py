@@ -80,8 +80,7 @@ class Reactor:
         self._back_waits = False
         self._signals: dict[int, Callable[[], None]] = {}
 
-    # Descriptors
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Descriptors ---
 
     def register(self, fd: int, handler: Handler, mask: int = EDGES) -> None:
         """Watch a descriptor. Raises OSError."""
@@ -121,8 +120,7 @@ class Reactor:
         self._closing.append(opened)
         self._unsettled = True
 
-    # Time
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Time ---
 
     def call_at(self, due_ns: int, callback: Callable[[], None]) -> None:
         """Call once the monotonic clock has reached ``due_ns``. It cannot be cancelled, so callbacks look first."""
@@ -142,8 +140,7 @@ class Reactor:
         self._soon_back.append(callback)
         self._unsettled = True
 
-    # From outside
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- From outside ---
 
     def call_from_thread(self, callback: Callable[[], None]) -> None:
         """Call in the loop's thread."""
@@ -166,8 +163,7 @@ class Reactor:
     def stop(self) -> None:
         self._stopped = True
 
-    # The loop
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- The loop ---
 
     def run(self) -> None:
         """Run until `stop`."""

@@ -132,8 +132,7 @@ class Relay:
     def draining(self) -> bool:
         return self.policy.draining
 
-    # Begin and end
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Begin and end ---
 
     def start(self) -> None:
         """Begin to accept connections."""
@@ -222,8 +221,7 @@ class Relay:
                 self._line = None
             self.reactor.stop()
 
-    # Clients
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Clients ---
 
     def _acceptor(self, listener: socket.socket) -> Handler:
         return lambda _events: self._accept(listener, _ACCEPTS_AT_ONCE)
@@ -309,8 +307,7 @@ class Relay:
             sys.stderr.write(f"prefillwatch relay: a request came back to us: {_LOOP_WORDS}\n")
         return True
 
-    # Exchanges
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Exchanges ---
 
     def new_exchange(self, client: Client, request: Request) -> Exchange:
         return Exchange(self, client, request)
@@ -341,8 +338,7 @@ class Relay:
             self._heard_ns = max(self._heard_ns, exchange.heard_ns)
         self.tap.keep_ticking = bool(self.exchanges)
 
-    # What the observer learns of ourselves
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- What the observer learns of ourselves ---
 
     def _say_hello(self) -> None:
         self.tap.tell(monotonic_ns(), 0, Kind.HELLO, Hello(self.settings.index, os.getpid()))

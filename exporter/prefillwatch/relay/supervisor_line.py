@@ -11,14 +11,15 @@ import contextlib
 import select
 import socket
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
 from prefillwatch.relay.reactor import Reactor
 
 #: Descriptors that one message of the supervisor may carry; the kernel takes no more (SCM_MAX_FD).
-MOST_LISTENERS = 253
-_LONGEST_MESSAGE = 64
+MOST_LISTENERS: Final = 253
+_LONGEST_MESSAGE: Final = 64
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True):

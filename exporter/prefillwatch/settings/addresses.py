@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 #: What an address of a unix socket begins with.
 UNIX: Final = "unix:"
-_ANY_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (a table of what people write, nothing is bound)
-_LOOPBACK_HOSTS = {"localhost", *_ANY_HOSTS.values()}
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+_ANY_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (a table of what people write, nothing is bound)
+_LOOPBACK_HOSTS: Final = {"localhost", *_ANY_HOSTS.values()}
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ their running exchanges again. The end of the channel means that the supervisor 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -29,7 +29,7 @@ class Restarts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: The state of a relay with which all is well.
-SERVING = "serving"
+SERVING: Final = "serving"
 
 
 class RelayNow(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     certificates: dict[str, float] = {}  # Unix time at which each one ends, by listener: data, admin
 
 
-READY_LINE = b"ready\n"
+READY_LINE: Final = b"ready\n"
 
 _decoder = msgspec.json.Decoder(Control)
 

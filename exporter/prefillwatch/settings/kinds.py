@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -26,15 +26,15 @@ from prefillwatch.settings.quantities import (
 )
 
 #: What the kernel takes for an address, less the zero at its end.
-_LONGEST_SOCKET_PATH = 107
+_LONGEST_SOCKET_PATH: Final = 107
 #: No setting needs more, and what computes in 64-bit nanoseconds or bytes can hold these.
-_LONGEST_DURATION = 365 * 86400.0
-_LARGEST_SIZE = 2**40
-_LARGEST_SECRET = 2**16
-_YAML_KINDS = ((list, "a list"), (dict, "a mapping"), (str, "a text"), ((bool, int, float), "a single value"))
-_HOST_NAME = re.compile(r"\*|\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
-_TRUE = {"true", "yes", "on", "1"}
-_FALSE = {"false", "no", "off", "0"}
+_LONGEST_DURATION: Final = 365 * 86400.0
+_LARGEST_SIZE: Final = 2**40
+_LARGEST_SECRET: Final = 2**16
+_YAML_KINDS: Final = ((list, "a list"), (dict, "a mapping"), (str, "a text"), ((bool, int, float), "a single value"))
+_HOST_NAME: Final = re.compile(r"\*|\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
+_TRUE: Final = {"true", "yes", "on", "1"}
+_FALSE: Final = {"false", "no", "off", "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,16 +257,16 @@ def _show_edges(edges: tuple[int, ...]) -> str:
     return ",".join(format_tokens(edge) for edge in edges)
 
 
-NAMES = Kind(_names, "NAME,…", ",".join)
-LISTEN = Kind(lambda value: parse_listen(text(value)), "HOST:PORT")
-PAGE = Kind(lambda value: parse_page_address(text(value)), "URL")
-UPSTREAM = Kind(lambda value: parse_upstream(text(value)), "URL")
-FILE = Kind(_existing_file, "FILE")
-FOLDER = Kind(_existing_folder, "DIR")
-SOCKET = Kind(_socket_path, "PATH")
-SECRET = Kind(text, "KEY")
-SECRET_FILE = Kind(_secret_in_file, "FILE")
-LOGIN_FILE = Kind(_login_in_file, "FILE")
-SWITCH = Kind(_switch, "", lambda value: str(value).lower())
-SIZE = Kind(_size, "SIZE", format_size)
-TOKEN_EDGES = Kind(_token_edges, "TOKENS,…", _show_edges)
+NAMES: Final = Kind(_names, "NAME,…", ",".join)
+LISTEN: Final = Kind(lambda value: parse_listen(text(value)), "HOST:PORT")
+PAGE: Final = Kind(lambda value: parse_page_address(text(value)), "URL")
+UPSTREAM: Final = Kind(lambda value: parse_upstream(text(value)), "URL")
+FILE: Final = Kind(_existing_file, "FILE")
+FOLDER: Final = Kind(_existing_folder, "DIR")
+SOCKET: Final = Kind(_socket_path, "PATH")
+SECRET: Final = Kind(text, "KEY")
+SECRET_FILE: Final = Kind(_secret_in_file, "FILE")
+LOGIN_FILE: Final = Kind(_login_in_file, "FILE")
+SWITCH: Final = Kind(_switch, "", lambda value: str(value).lower())
+SIZE: Final = Kind(_size, "SIZE", format_size)
+TOKEN_EDGES: Final = Kind(_token_edges, "TOKENS,…", _show_edges)

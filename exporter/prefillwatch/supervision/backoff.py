@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-FIRST_DELAY_S = 0.1
-LONGEST_DELAY_S = 5.0
-HEALTHY_S = 60.0
+from typing import Final
+
+FIRST_DELAY_S: Final = 0.1
+LONGEST_DELAY_S: Final = 5.0
+HEALTHY_S: Final = 60.0
 
 
 class Backoff:

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
+from typing import Final
 
 from prefillwatch.settings.control import READY_LINE, Control, encode_control
 
-_RETRY_S = 0.5
+_RETRY_S: Final = 0.5
 #: Ticks that an observer may leave the channel full, which some hundred states fill: it stands still for minutes then.
-PATIENCE = 60
+PATIENCE: Final = 60
 
 
 class ControlChannel:

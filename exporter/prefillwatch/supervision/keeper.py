@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from typing import Final
 
 from prefillwatch.own_process import how_it_ended
 from prefillwatch.supervision.backoff import Backoff
@@ -14,14 +15,14 @@ from prefillwatch.supervision.children import Child
 log = logging.getLogger(__name__)
 
 #: A process that lived as long did not fail at its start.
-_STARTED_WELL_S = 10.0
+_STARTED_WELL_S: Final = 10.0
 #: Failures in a row from the very beginning: whatever is wrong will not mend by itself.
-_FAILED_STARTS = 5
+_FAILED_STARTS: Final = 5
 #: The same after it had worked: what is wrong may be a file that is being written anew. With the growing delays between
 #: them, so many take more than half a minute.
-_FAILURES_LATER = 12
+_FAILURES_LATER: Final = 12
 #: From so many on, a line in the log is no warning any more.
-_LOUD_AFTER = 3
+_LOUD_AFTER: Final = 3
 _ADVICE: dict[int, str] = {
     signal.SIGSYS: "a system call that it needs is forbidden here: allow all of @system-service, or have the filter "
     "answer with an error (SystemCallErrorNumber=EPERM)",

@@ -131,8 +131,7 @@ class Supervisor:
             raise StartError("the relay processes do not stay up; the lines above say why")
         return code
 
-    # What is started
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- What is started ---
 
     def _start_command(self) -> Child | None:
         command = self._launch.command
@@ -192,8 +191,7 @@ class Supervisor:
         asyncio.get_running_loop().call_later(_READY_LIMIT_S, control.assume_ready)
         return child
 
-    # What is watched
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- What is watched ---
 
     def _changed(self, index: int) -> Callable[[], None]:
         """Relay ``index`` was started, or has ended."""
@@ -279,8 +277,7 @@ class Supervisor:
         log.error("%s; end that process, and start again", detail)
         return Check(Outcome.REFUSED, check.seconds, detail)
 
-    # What is answered at the door
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- What is answered at the door ---
 
     def _make_door(self) -> Door:
         settings = self._launch.settings
@@ -307,8 +304,7 @@ class Supervisor:
         now = asyncio.get_running_loop().time()
         return readiness(self._draining, self._watches, self._upstream.up(now), self._upstream.reason(now))
 
-    # What the others are told
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- What the others are told ---
 
     def _tell(self) -> None:
         if self._control is not None:
@@ -361,8 +357,7 @@ class Supervisor:
         for relay in self._relays:
             relay.signal(signal.SIGUSR2)
 
-    # The end
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- The end ---
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()

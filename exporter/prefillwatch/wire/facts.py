@@ -12,7 +12,7 @@ MAX_TOKENS: Final = 1 << 30
 #: Choice indexes beyond this are folded together, so that no stream can make us keep books without end.
 MAX_CHOICES: Final = 4096
 
-_SHORT_CODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
+_SHORT_CODE: Final = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 
 
 class EngineTimes(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ MAX_PACKET_BYTES: Final = 96 * 1024
 #: Largest payload of one record; longer reads are cut into DATA_PART records and a last DATA.
 MAX_PAYLOAD_BYTES: Final = 32 * 1024
 
-_HEADER = struct.Struct("<IIQQII")
+_HEADER: Final = struct.Struct("<IIQQII")
 _RECORD_BYTES: Final = 20
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from prefillwatch.analysis.arrays import FloatArray
 from prefillwatch.analysis.cost.law import StepLaw
 from prefillwatch.analysis.tuning import CostRules
 
-SMALL_ERRORS = (0.3, 0.2, 0.1, 0.05, 0.02, 0.02)
+SMALL_ERRORS: Final = (0.3, 0.2, 0.1, 0.05, 0.02, 0.02)
 """Errors below these count alike, from one round of a fit to the next."""
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Final
 
 import numpy as np
 
 from prefillwatch.analysis.tuning import DEFAULT, ClearSteps
 
-MAD_TO_SIGMA = 1.4826
+MAD_TO_SIGMA: Final = 1.4826
 """Turns a median absolute deviation into a standard deviation."""
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from prefillwatch.analysis.cost.samples import StepSample, StepSamples
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 
 #: What the images of a request may add to its text, until usage tells: a picture as large as models take them.
-UNSEEN_TOKENS = 16_384
+UNSEEN_TOKENS: Final = 16_384
 
 
 class PromptWork(NamedTuple):

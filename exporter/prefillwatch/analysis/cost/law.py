@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
-WITHOUT_END = 1 << 40
+WITHOUT_END: Final = 1 << 40
 """More tokens than any prompt has."""
 
 

@@ -9,6 +9,8 @@ weights.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray
@@ -17,7 +19,7 @@ from prefillwatch.analysis.cost.law import StepLaw
 from prefillwatch.analysis.tuning import CostRules
 from prefillwatch.units import NS
 
-_ROUNDS = 12
+_ROUNDS: Final = 12
 
 
 def straight_line(tokens: IntArray, took_ns: IntArray, quiet_ns: IntArray, rules: CostRules) -> StepLaw | None:

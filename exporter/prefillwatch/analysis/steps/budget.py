@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -35,13 +35,13 @@ from prefillwatch.analysis.tuning import DEFAULT, Tuning
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-NEWS = 8
+NEWS: Final = 8
 """The cost is learned anew when one in so many steps is new: a bound on work."""
 
-MOST_STEPS = 500
+MOST_STEPS: Final = 500
 """A longer busy time is not packed anew: a bound on work."""
 
-FINER = 16
+FINER: Final = 16
 """Number of budgets tried between one power of two and the next."""
 
 
@@ -57,9 +57,9 @@ class Policy(NamedTuple):
         return Engine(self.budget, self.cap, self.chunked, proven, law)
 
 
-POWERS = tuple(1 << exponent for exponent in range(9, 18))
-BOUNDLESS = Policy(POWERS[-1])
-COARSE = tuple(Policy(budget, chunked) for chunked in (True, False) for budget in POWERS)
+POWERS: Final = tuple(1 << exponent for exponent in range(9, 18))
+BOUNDLESS: Final = Policy(POWERS[-1])
+COARSE: Final = tuple(Policy(budget, chunked) for chunked in (True, False) for budget in POWERS)
 
 
 @dataclass(slots=True, eq=False)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +24,8 @@ from prefillwatch.analysis.cost import ClearStep
 from prefillwatch.analysis.tuning import DEFAULT, StepClock
 
 #: In place of the index of a stream's last read: it read in no batch of late, or in the open step, one batch ago.
-NEVER_READ = -2
-READ_IN_OPEN_STEP = -1
+NEVER_READ: Final = -2
+READ_IN_OPEN_STEP: Final = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ Example. The budget is 2,048 tokens, 8 streams decode, a clear step takes 20 ms 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from prefillwatch.analysis.cost import StepLaw
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
@@ -25,7 +25,7 @@ from prefillwatch.analysis.tuning import DEFAULT, Tuning
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-UNLIMITED = 1 << 40
+UNLIMITED: Final = 1 << 40
 
 
 @dataclass(slots=True, eq=False)

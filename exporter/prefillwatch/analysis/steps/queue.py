@@ -12,14 +12,14 @@ from bisect import insort
 from collections import deque
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from prefillwatch.analysis.steps.packing import Prompt
 
-OLDEST = 64
+OLDEST: Final = 64
 """So many of the prompts that wait longest are looked at for a large one: a bound on work."""
 
 by_arrival = attrgetter("sent_ns")

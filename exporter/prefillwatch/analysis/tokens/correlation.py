@@ -8,12 +8,13 @@ make the figure by itself. A correlation is not a cause: see the stall verdicts 
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 #: Fewer seconds than this say nothing about rank order.
-MIN_PAIRS = 10
+MIN_PAIRS: Final = 10
 
 
 class GapPromptCorrelation:

@@ -61,7 +61,7 @@ def _choice(name: str, pattern: str) -> _Rule:
 #: The first that matches wins, so the particular stand before the general: a CUTLASS kernel may be attention, a Triton
 #: one anything.
 _RULES: Final = (
-    # --- what only joins partial results, or plans the work, of attention
+    # --- what only joins partial results, or plans the work, of attention ---
     _rule(
         "attention",
         "attention, joining parts",
@@ -78,7 +78,7 @@ _RULES: Final = (
         "attention op around its kernels",
         r"unified_(mla_)?attention_with_output|unified_kv_cache_update|gdn_attention_core",
     ),
-    # --- linear attention and state space layers
+    # --- linear attention and state space layers ---
     _rule(
         "linear attention",
         "gated delta rule, prefill",
@@ -119,7 +119,7 @@ _RULES: Final = (
     _rule("linear attention", "state space, decode", r"selective_(scan|state)_update|replayssm", "decode", calls=True),
     _rule("linear attention", "linear attention, decode helpers", r"causal_conv1d_update", "decode"),
     _rule("linear attention", "linear attention, helpers", r"causal_conv1d|gdn_gating|postprocess_mamba|short_conv"),
-    # --- attention over the KV cache
+    # --- attention over the KV cache ---
     _rule(
         "attention",
         "FlashInfer, prefill",
@@ -177,7 +177,7 @@ _RULES: Final = (
     _rule("attention", "CPU attention", r"cpu_attention|_scaled_dot_product_\w*(cpu|math)|zentorch_sdpa", calls=True),
     _rule("other", "attention op around its kernels", r"scaled_dot_product_attention"),
     _rule("attention", "Triton attention", r"^attn_fwd(\.kd)?$", calls=True),
-    # --- the rest of a layer
+    # --- the rest of a layer ---
     _rule(
         "KV cache",
         "KV cache writes",
@@ -192,7 +192,7 @@ _RULES: Final = (
         "communication",
         r"nccl|rccl|all_?reduce|cross_device_reduce|reduce_?scatter|all_?gather|all_?to_?all|multimem|nvshmem|deep_?ep|one_shot|two_shot|gloo|c10d",
     ),
-    # --- choosing tokens. Sorting and softmax are helpers: both also occur elsewhere.
+    # --- choosing tokens. Sorting and softmax are helpers: both also occur elsewhere. ---
     _choice(
         "choosing tokens",
         r"argmax|gumbel|multinomial|topk_?topp|TopK\w*Sampling|TopP\w*Sampling|MinP\w*Sampling|SamplingFrom|rejection\w*sampl|_sample_kernel",

@@ -110,8 +110,7 @@ class ExchangeCore:
             raise ExchangeStateError(event, self.state)
         self.state = state
 
-    # The request
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- The request ---
 
     def open(self, first_ns: int) -> Commands:
         """Comes first, once. ``first_ns`` is when the first byte of the request was read."""
@@ -142,8 +141,7 @@ class ExchangeCore:
         self._fire(Event.REFUSED)
         return self._error_answer(Finish.REJECTED, status, reason, message, now)
 
-    # Towards upstream
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Towards upstream ---
 
     def connected(self, *, injected: bool) -> Commands:
         """There is a connection, and sending begins. ``injected``: usage is asked for."""
@@ -170,8 +168,7 @@ class ExchangeCore:
         self._tapped_sent = True
         return [Tell(sent_ns, Kind.SENT)]
 
-    # From upstream
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- From upstream ---
 
     @property
     def is_behind(self) -> bool:
@@ -263,8 +260,7 @@ class ExchangeCore:
         """Whether whole chunks can be passed on and shown without a closer look, from here."""
         return self.state is State.STREAMING and self.answer is not None and self.answer.is_plain_stream
 
-    # The client's socket
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- The client's socket ---
 
     def client_blocked(self, now: int) -> Commands:
         """It took less than it was given: upstream is to be read no further before it has taken all."""
@@ -282,8 +278,7 @@ class ExchangeCore:
             out += self._over(Finish.COMPLETE, None, farewell, now)
         return out
 
-    # Ends
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Ends ---
 
     def upstream_gone(self, now: int, *, clean: bool, may_repeat: bool, unread: bool) -> Commands:
         """Upstream closed the connection, or it broke. ``may_repeat``: it was a kept one that can have been dead.
@@ -360,8 +355,7 @@ class ExchangeCore:
         out: Commands = [_tell_skipped(now, size)] if size else []
         return [*out, Tell(now, Kind.END, End(finish, status, reason or "")), Over(farewell)]
 
-    # For the tap
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- For the tap ---
 
     @property
     def stage(self) -> int:

@@ -60,8 +60,7 @@ class Exchange:
         self._send = client.send
         self._recv: Any = None
 
-    # What the client's connection reports
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- What the client's connection reports ---
 
     def open(self, first_ns: int) -> None:
         """The head is known; ``first_ns`` is when its first byte was read."""
@@ -102,8 +101,7 @@ class Exchange:
         """The client has left, or was left for a reason."""
         self._run(self.core.client_gone(monotonic_ns(), reason))
 
-    # What the relay wants
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- What the relay wants ---
 
     @property
     def heard_ns(self) -> int:
@@ -149,8 +147,7 @@ class Exchange:
             self._let_go()
             self.client.abort()
 
-    # Towards upstream
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Towards upstream ---
 
     def _connected(self, connection: UpstreamConnection) -> None:
         sending = self._sending
@@ -190,8 +187,7 @@ class Exchange:
             else:
                 sending.forget()
 
-    # From upstream
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- From upstream ---
 
     def _on_token(self, events: int) -> None:
         """The hot path: an event of upstream's socket while chunks of an observed answer stream through.
@@ -321,8 +317,7 @@ class Exchange:
         fast = self.core.streams_plainly and not upstream.is_tls and not uploads
         self.relay.reactor.handlers[upstream.fd] = self._on_token if fast else self._on_upstream
 
-    # Commands
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Commands ---
 
     def _run(self, commands: Commands) -> None:
         """Carry them out; those behind bytes that find the client gone are void."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from tests.bench.programs import BenchError
 
+from prefillwatch.core.inputs import Models, TapPacket
 from prefillwatch.export.exposition import render
-from prefillwatch.observer.process import Observer
+from prefillwatch.observer.observation import Observation
 from prefillwatch.settings.declared import DEFAULTS
 from prefillwatch.settings.views import observer_view
 from prefillwatch.units import NS
@@ -73,9 +74,9 @@ class Feeder:
     scrape: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
-        settings = observer_view(DEFAULTS, tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:9", gpu="off")
-        self.observer = Observer(settings, clock=lambda: self.now)
-        self.observer.on_models(["bench"])
+        settings = observer_view(DEFAULTS, tap_fds=(), control_fd=-1)
+        self.observation = Observation(settings.analysis, clock=lambda: self.now)
+        self.observation.feed(Models(("bench",)))
         self.builder = PacketBuilder(relay=0, epoch=1)
 
     def take(self, record: Record) -> None:
@@ -92,17 +93,20 @@ class Feeder:
         self.packet_due = time_ns + PACKET_NS
         before = time.thread_time_ns()
         for packet in packets:
-            self.observer.take_packet(packet)
+            self.observation.feed(TapPacket(packet))
         if time_ns >= self.beat_due:
-            self.observer.beat()
+            self.beat()
             self.beat_due = time_ns + BEAT_NS
         if time_ns >= self.scrape_due:
             self.scrape = self.render()
             self.scrape_due = time_ns + NS
         self.cpu_ns += time.thread_time_ns() - before
 
+    def beat(self) -> None:
+        self.observation.beat()
+
     def render(self) -> bytes:
-        return render(self.observer.snapshot())[0]
+        return render(self.observation.snapshot())[0]
 
     def check(self) -> None:
         """The observer must have accounted for what it was fed: a fast meter that misses tokens is none."""

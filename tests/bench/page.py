@@ -18,9 +18,11 @@ import uvloop
 from tests.bench.observer import DATA, STEP_NS, STREAMS, chunk, open_streams
 from tests.bench.programs import BenchError
 
+from prefillwatch.core.inputs import Models, TapPacket
 from prefillwatch.export.admin import create_app
 from prefillwatch.export.admin_server import serve_admin
-from prefillwatch.observer.process import BEAT_S, Observer
+from prefillwatch.observer.observation import Observation
+from prefillwatch.observer.process import BEAT_S
 from prefillwatch.settings.declared import DEFAULTS
 from prefillwatch.settings.views import observer_view
 from prefillwatch.units import NS
@@ -39,7 +41,7 @@ async def _measure(seconds: float, rounds: int) -> dict[str, float]:
     listener, stop = socket.create_server(("127.0.0.1", 0)), asyncio.Event()
     port = listener.getsockname()[1]
     observed = Observed()
-    server = asyncio.create_task(serve_admin(create_app(observed.observer), [listener], stop))
+    server = asyncio.create_task(serve_admin(create_app(observed.observation), [listener], stop))
     feeding = asyncio.create_task(observed.feed())
     turns: dict[int, list[float]] = {viewers: [] for viewers in VIEWERS}
     try:
@@ -49,7 +51,7 @@ async def _measure(seconds: float, rounds: int) -> dict[str, float]:
                     if not all(await asyncio.gather(*(asyncio.to_thread(each.wait, PATIENCE_S) for each in seen))):
                         raise BenchError("a viewer of the live page was shown nothing")
                     turns[viewers].append(await observed.cpu_us_per_second(seconds))
-                while observed.observer.viewers:
+                while observed.observation.viewers:
                     await asyncio.sleep(0.01)
     finally:
         feeding.cancel()
@@ -67,9 +69,8 @@ class Observed:
     """An observer of streams that have 40 tokens a second each, a step of the engine at a time."""
 
     def __init__(self) -> None:
-        settings = observer_view(DEFAULTS, tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:9", gpu="off")
-        self.observer = Observer(settings)
-        self.observer.on_models(["bench"])
+        self.observation = Observation(observer_view(DEFAULTS, tap_fds=(), control_fd=-1).analysis)
+        self.observation.feed(Models(("bench",)))
         self._builder = PacketBuilder(relay=0, epoch=1)
         self._feeding_ns = 0
 
@@ -81,9 +82,9 @@ class Observed:
             number += 1
             packets = self._step(number)
             for packet in packets:
-                self.observer.take_packet(packet)
+                self.observation.feed(TapPacket(packet))
             if time.monotonic() >= beat_due:
-                self.observer.beat()
+                self.observation.beat()
                 beat_due = time.monotonic() + BEAT_S
             due = max(due + STEP_NS / NS, time.monotonic())
             await asyncio.sleep(due - time.monotonic())

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from tests.bench.observer import STEP_NS, STREAMS, Feeder, Record, spread, steps
 
-from prefillwatch.observer.process import Observer
-from prefillwatch.recorder.observer import RecordingObserver
+from prefillwatch.recorder.recorder import Recorder
 from prefillwatch.settings.declared import DEFAULTS
 from prefillwatch.settings.processes import FlightSettings, RecordSettings
 from prefillwatch.settings.views import observer_view
@@ -40,8 +39,11 @@ class Recorded(Feeder):
             flight=FlightSettings(str(self.folder), 180.0, 64 << 20, 256 << 20),
             record=RecordSettings(str(self.folder / "bench.pfw")),
         )
-        self.observer: Observer = RecordingObserver(settings, clock=lambda: self.now)
-        self.observer.on_models(["bench"])
+        self.recorder = Recorder(settings, self.observation)
+
+    def beat(self) -> None:
+        super().beat()
+        self.recorder.beat()
 
 
 def cost(feeder: Feeder, traffic: Iterator[Record]) -> float:
@@ -63,7 +65,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 feeder = Recorded(folder=Path(folder))
                 recorded.append(cost(feeder, traffic()))
-                feeder.observer.close()  # type: ignore[attr-defined]
+                feeder.recorder.close()
         off, on = sorted(plain)[ROUNDS // 2], sorted(recorded)[ROUNDS // 2]
         print(f"{name:8} off {off:6.0f} ns per token, recorded {on:6.0f} ({on / off:.2f} x)")
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.core.script import CHAT, DONE, EPOCH_NS, Observed, chunk, usage
 
+from prefillwatch.core.inputs import TapPacket
 from prefillwatch.export import table
 from prefillwatch.observer.state import streams_now
 from prefillwatch.units import MS
@@ -158,12 +159,11 @@ class Side:
             if lose and not self.keeps_books:
                 self.builder.dropped += 1
             else:
-                self.observed.taps.feed(packet, now_ns)
+                self.observed.core.feed(TapPacket(packet), now_ns)
 
     def beat(self, now_ns: int) -> None:
         self.observed.now_ms = (now_ns - EPOCH_NS) / MS
-        self.observed.ledger.advance(now_ns)
-        self.observed.taps.release_over()
+        self.observed.observation.beat()
         for relay in self.observed.taps.relays.values():
             for packet in relay.asks(now_ns):
                 ask, epoch, streams = decode_ask(packet)

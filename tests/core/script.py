@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Protocol
 
-from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.requests.models import ModelNames
-from prefillwatch.analysis.requests.prompt_sizes import PromptBuckets
 from prefillwatch.analysis.settings import AnalysisSettings
-from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.core.exchange import Exchange
-from prefillwatch.core.relays import Relays
-from prefillwatch.export.registry import Registry, Snapshot
+from prefillwatch.core.inputs import Input, Models, TapPacket
+from prefillwatch.export.registry import Snapshot
 from prefillwatch.export.spec import Spec
-from prefillwatch.observer.gauges import Gauges
-from prefillwatch.observer.incidents import IncidentHistory
-from prefillwatch.observer.publish import Publisher
+from prefillwatch.observer.observation import Observation
 from prefillwatch.units import MS
 from prefillwatch.wire.tap import End, Finish, Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
 
@@ -53,37 +47,31 @@ class Observed:
     """Everything behind the tap, without sockets and clocks."""
 
     def __init__(
-        self,
-        settings: AnalysisSettings | None = None,
-        served: tuple[str, ...] = ("m",),
-        tuning: Tuning = DEFAULT,
+        self, settings: AnalysisSettings | None = None, served: tuple[str, ...] = ("m",), *, plugin: bool = False
     ) -> None:
-        self.names = ModelNames()
-        if served:
-            self.names.serve(served)
-        self.registry = Registry()
-        settings = settings or AnalysisSettings()
-        self.history = IncidentHistory(self.names)
-        buckets = PromptBuckets(settings.prompt_buckets)
-        self.publisher = Publisher(self.registry, self.names, buckets, self.history)
-        self.ledger = Ledger(settings, self.publisher, tuning)
-        self.ended: list[tuple[Exchange, End]] = []
-        self.taps = Relays(self.ledger, self.names, lambda exchange, end: self.ended.append((exchange, end)))
-        self.gauges = Gauges(self.registry, self.ledger, self.names)
         self.now_ms = 0.0
+        self.observation = Observation(settings or AnalysisSettings(), lambda: ns(self.now_ms), plugin=plugin)
+        self.core, self.names = self.observation.core, self.observation.names
+        self.ledger, self.taps = self.core.ledger, self.core.relays
+        self.registry, self.history = self.observation.registry, self.observation.history
+        self.publisher = self.observation.publisher
+        self.ended: list[Exchange] = []
+        end = self.publisher.exchange_ended
+        self.publisher.exchange_ended = lambda *given: (self.ended.append(given[0]), end(*given))[1]  # type: ignore[method-assign]
+        if served:
+            self.feed(Models(served))
+
+    def feed(self, given: Input) -> None:
+        self.observation.feed(given)
 
     def advance(self, to_ms: float) -> None:
         """Let the time pass with a beat every 100 ms, as the process does."""
         while self.now_ms < to_ms:
             self.now_ms = min(self.now_ms + 100, to_ms)
-            self.ledger.advance(ns(self.now_ms))
-            self.taps.release_over()
+            self.observation.beat()
 
     def snapshot(self) -> Snapshot:
-        for books in self.ledger.models.values():
-            books.concurrency.settle(ns(self.now_ms))
-        self.gauges.refresh(ns(self.now_ms))
-        return self.registry.snapshot()
+        return self.observation.snapshot()
 
     def values(self, spec: Spec) -> dict[tuple[str, ...], float]:
         return next(family.values for family in self.snapshot() if family.spec is spec)
@@ -98,10 +86,18 @@ class Observed:
         return {labels: total for labels, (counts, total) in family.buckets.items() if sum(counts)}
 
 
+class Fed(Protocol):
+    """Takes what a relay tells."""
+
+    now_ms: float
+
+    def feed(self, given: TapPacket) -> None: ...
+
+
 class Relay:
     """One relay process. Records go out with `flush`, or one packet per 20 ms when `play` is used."""
 
-    def __init__(self, observed: Observed, index: int = 0, epoch: int = 1) -> None:
+    def __init__(self, observed: Fed, index: int = 0, epoch: int = 1) -> None:
         self._observed = observed
         self._builder = PacketBuilder(index, epoch)
         self._streams = 0
@@ -117,7 +113,7 @@ class Relay:
             if lose:
                 self._builder.dropped += 1
             else:
-                self._observed.taps.feed(packet, ns(self._observed.now_ms))
+                self._observed.feed(TapPacket(packet))
 
     def request(self, at_ms: float, body: dict[str, Any] | None = None, path: str = CHAT, **head: Any) -> int:
         """A whole request, sent upstream at once; its stream id."""

@@ -216,7 +216,7 @@ def test_all_bodies_together_have_a_bound(observed: Observed, relay: Relay) -> N
 
 
 def test_of_a_body_without_room_the_ends_tell_the_model() -> None:
-    bodies = RequestBodies(most_held=100_000)
+    bodies = RequestBodies(lambda: 0, most_held=100_000)
     body = HeldBody(bodies)
     whole = chat("x" * 300_000, stream=True)
     for start in range(0, len(whole), 1000):
@@ -230,7 +230,7 @@ def test_of_a_body_without_room_the_ends_tell_the_model() -> None:
 
 
 def test_thousands_of_bodies_never_hold_more_than_the_bound_either() -> None:
-    bodies = RequestBodies(most_held=100_000)
+    bodies = RequestBodies(lambda: 0, most_held=100_000)
     held = [HeldBody(bodies) for _ in range(3000)]
     for _ in range(20):
         for body in held:

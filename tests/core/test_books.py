@@ -231,7 +231,7 @@ def test_what_is_skipped_is_a_hole_in_that_stream_alone() -> None:
     relay.flush()
     observed.advance(2000)
     assert observed.values(table.REQUESTS) == {("m", "chat_completions", "ok"): 2}
-    first, second = (exchange for exchange, _ in observed.ended)
+    first, second = observed.ended
     assert (first.unparsed(), second.unparsed()) == ({"too_long": 1}, {})
 
 
@@ -283,7 +283,7 @@ def test_an_answer_that_cannot_be_read_is_given_up_and_neither_waits_nor_freezes
     relay.end(at_ms + 60_000, stream)
     relay.flush()
     observed.advance(at_ms + 61_000)
-    ((exchange, _),) = observed.ended
+    (exchange,) = observed.ended
     assert exchange.unparsed()["no_events"] == 1
     assert observed.values(table.REQUESTS) == {("m", "chat_completions", "ok"): 1}
     assert observed.history.newest([], ns(at_ms + 61_000), 10) == []

@@ -11,9 +11,10 @@ from types import TracebackType
 
 from tests.core.script import CHAT, chunk
 
+from prefillwatch.core.inputs import Health, Models, TapPacket
 from prefillwatch.export.admin import create_app
 from prefillwatch.export.admin_server import serve_admin
-from prefillwatch.observer.process import Observer
+from prefillwatch.observer.observation import Observation
 from prefillwatch.settings.declared import DEFAULTS
 from prefillwatch.settings.views import observer_view
 from prefillwatch.wire.tap import Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
@@ -31,8 +32,8 @@ class Crowd:
     def __init__(self, streams: int, name: str = "reader", models: tuple[str, ...] = ("m",)) -> None:
         self.frozen = 0
         self.up = True
+        self.observation: Observation | None = None
         self.url = ""
-        self.observer: Observer | None = None
         self._streams = streams
         self._name = name
         self._models = models
@@ -54,21 +55,19 @@ class Crowd:
         assert not self._thread.is_alive()
 
     async def _run(self) -> None:
-        self.observer = observer = Observer(
-            observer_view(DEFAULTS, tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:1", gpu="off")
-        )
-        observer.on_models(self._models)
+        self.observation = observed = Observation(observer_view(DEFAULTS, tap_fds=(), control_fd=-1).analysis)
+        observed.feed(Models(tuple(self._models)))
         listener, stop = socket.create_server(("127.0.0.1", 0)), asyncio.Event()
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server = asyncio.create_task(serve_admin(create_app(observer), [listener], stop))
+        server = asyncio.create_task(serve_admin(create_app(observed), [listener], stop))
         self._begin()
         self._serving.set()
         while not self._stop.is_set():
-            observer._poller._up = self.up
+            observed.feed(Health(self.up))
             self._tokens()
             for packet in self._builder.take_all():
-                observer.take_packet(packet)
-            observer.beat()
+                observed.feed(TapPacket(packet))
+            observed.beat()
             await asyncio.sleep(STEP_S)
         stop.set()
         await server

@@ -298,12 +298,12 @@ def test_nothing_is_done_for_a_page_that_was_closed(visit: Callable[..., Visitor
     with Crowd(2) as crowd:
         visitor = visit(crowd.url)
         visitor.becomes(connection="live")
-        observer = crowd.observer
-        assert observer is not None
-        assert len(observer.viewers) == 1
+        observation = crowd.observation
+        assert observation is not None
+        assert len(observation.viewers) == 1
         visitor.page.close()
-        eventually(lambda: len(observer.viewers) == 0)
-        assert observer.ledger.onlooker is None
+        eventually(lambda: len(observation.viewers) == 0)
+        assert observation.core.ledger.onlooker is None
 
 
 def test_with_a_password_the_browser_asks_for_it_and_the_page_lives(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from prefillwatch.contract.buckets import WINDOWS_S
 from prefillwatch.engine import poller as poller_module
 from prefillwatch.engine.errors import FetchError, FetchReason
 from prefillwatch.engine.fetch import Answer, Fetcher
 from prefillwatch.engine.kinds import PageSample
-from prefillwatch.engine.poller import EngineState, UpstreamPoller, UpstreamSnapshot
+from prefillwatch.engine.poller import UpstreamPoller
+from prefillwatch.engine.upstream import EngineState, Scrapes, UpstreamSnapshot, UpstreamState
 from prefillwatch.units import NS
 
 KEY = "marker-secret-key"
@@ -42,15 +45,18 @@ class Notebook:
 
     def __init__(self) -> None:
         self.told: list[object] = []
+        self.state = UpstreamState(WINDOWS_S)
 
     def on_page(self, page: PageSample, at_ns: int) -> None:
         self.told.append((page.server, at_ns // NS))
+        self.state.page(page, at_ns)
 
-    def on_models(self, names: Sequence[str]) -> None:
-        self.told.append(tuple(names))
+    def on_models(self, names: tuple[str, ...]) -> None:
+        self.told.append(names)
+        self.state.models = names
 
-    def on_up(self, up: bool) -> None:
-        self.told.append(up)
+    def on_scrapes(self, scrapes: Scrapes) -> None:
+        self.state.scrapes = scrapes
 
 
 class Story:
@@ -66,11 +72,11 @@ class Story:
     async def scrape(self, page: Any) -> UpstreamSnapshot:
         self.upstream.routes["/metrics"] = page
         await self.poller.poll_metrics()
-        return self.poller.snapshot()
+        return self.now
 
     @property
     def now(self) -> UpstreamSnapshot:
-        return self.poller.snapshot()
+        return self.notebook.state.snapshot(self.clock())
 
 
 def play(running: Running, scene: Callable[[Story], Any], **options: Any) -> None:
@@ -250,12 +256,12 @@ def test_gone_and_back_with_a_new_process(running: Running, answering: Answering
 
     async def scene(story: Story) -> None:
         await story.scrape(answering(page(1000, 7, 0.97)))
-        story.poller.health(True)
+        story.notebook.state.up = True
         await story.upstream.stop()
 
         story.clock.sleep(1)
         await story.poller.poll_metrics()
-        story.poller.health(False)
+        story.notebook.state.up = False
         assert (story.now.up, story.now.scrape_success) == (False, False)
         assert story.now.scrape_failures == {"connect": 1}
 
@@ -337,10 +343,11 @@ def test_a_page_that_lies_elsewhere_is_read_there_and_the_key_stays_here(
         for server, keys in (("http://other:1", 0), (story.upstream.url, 1)):
             address = f"{story.upstream.url}/prometheus/metrics"
             fetcher, path = Fetcher.of_page(server, address, api_key=KEY, ca_file="", insecure=False)
-            poller = UpstreamPoller(story.fetcher, pages=fetcher, page_path=path, clock=story.clock)
+            notebook = Notebook()
+            poller = UpstreamPoller(story.fetcher, pages=fetcher, page_path=path, clock=story.clock, listener=notebook)
             await poller.poll_metrics()
             await fetcher.close()
-            assert usage(poller.snapshot()) == [0.2, 0.98]
+            assert usage(notebook.state.snapshot(story.clock())) == [0.2, 0.98]
             asked = story.upstream.seen("/prometheus/metrics")[-1]
             assert ("authorization" in asked) == bool(keys)
 
@@ -374,18 +381,7 @@ def test_nobody_is_asked_while_nothing_is_in_flight(running: Running, answering:
     play(running, scene, busy=lambda: busy[0])
 
 
-# --- Health and models
-
-
-def test_its_health_is_told_by_whoever_checked_it(running: Running) -> None:
-    async def scene(story: Story) -> None:
-        assert story.now.up is None
-        for up in (True, False):
-            story.poller.health(up)
-            assert story.now.up is up
-        assert story.notebook.told == [True, False]
-
-    play(running, scene)
+# --- Models
 
 
 MODELS = b"""{"object": "list", "data": [
@@ -460,13 +456,14 @@ class FaultyFetcher:
 def test_polling_goes_on_after_a_fault_of_ours_until_cancelled(caplog: pytest.LogCaptureFixture) -> None:
     async def go() -> None:
         fetcher = FaultyFetcher()
-        poller = UpstreamPoller(fetcher, interval_s=0.001, models_interval_s=0.001)  # type: ignore[arg-type]
+        notebook = Notebook()
+        poller = UpstreamPoller(fetcher, interval_s=0.001, models_interval_s=0.001, listener=notebook)  # type: ignore[arg-type]
         task = asyncio.create_task(poller.run())
         await asyncio.wait_for(fetcher.enough.wait(), 10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert usage(poller.snapshot()) == [0.5]
+        assert usage(notebook.state.snapshot(time.monotonic_ns())) == [0.5]
         asked = fetcher.asked
         await asyncio.sleep(0.01)
         assert fetcher.asked == asked  # none of its loops is left behind

@@ -3,63 +3,44 @@
 from __future__ import annotations
 
 import pytest
+from tests.core import script
 from tests.core.script import Relay, chunk, ns, usage
 
-from prefillwatch.core.relays import Relays
+from prefillwatch.core.inputs import EngineStep
 from prefillwatch.engine.step_report import FinishedRequest, StepReport
 from prefillwatch.export import table
-from prefillwatch.export.registry import Registry
-from prefillwatch.observer.process import Observer
-from prefillwatch.settings.declared import DEFAULTS
-from prefillwatch.settings.views import observer_view
 
 
-class Observed:
-    """An observer whose sockets and clock are ours."""
+class Observed(script.Observed):
+    """What is behind the tap, with a plugin in the engine."""
 
     def __init__(self) -> None:
-        self.now_ms = 0.0
-        settings = observer_view(
-            DEFAULTS, tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:1", engine_socket="engine.sock"
-        )
-        self.observer = Observer(settings, clock=lambda: ns(self.now_ms))
-        self.observer.names.serve(["m"])
-        self.relay = Relay(self)  # type: ignore[arg-type]
-
-    @property
-    def taps(self) -> Relays:
-        return self.observer.taps
-
-    @property
-    def registry(self) -> Registry:
-        return self.observer.registry
-
-    def advance(self, to_ms: float) -> None:
-        while self.now_ms < to_ms:
-            self.now_ms = min(self.now_ms + 100, to_ms)
-            self.observer.beat()
+        super().__init__(plugin=True)
+        self.relay = Relay(self)
 
     def tell(
         self, end: float, took: float, tokens: int = 0, gap: float = 0, finished: tuple[FinishedRequest, ...] = ()
     ) -> None:
         """A step, which the observer hears of now."""
-        self.observer._engine_step(
-            1,
-            StepReport(
-                0,
-                ns(end),
-                ns(end) + 1,
-                ns(took),
-                prefill_tokens=tokens,
-                prefill_requests=int(tokens > 0),
-                decode_requests=1,
-                gaps=[(gap / 1e3, 1)] if gap else [],
-                finished=list(finished),
-            ),
+        self.feed(
+            EngineStep(
+                1,
+                StepReport(
+                    0,
+                    ns(end),
+                    ns(end) + 1,
+                    ns(took),
+                    prefill_tokens=tokens,
+                    prefill_requests=int(tokens > 0),
+                    decode_requests=1,
+                    gaps=[(gap / 1e3, 1)] if gap else [],
+                    finished=list(finished),
+                ),
+            )
         )
 
     def value(self, name: str, *labels: str) -> float | None:
-        family = next(family for family in self.observer.snapshot() if family.spec.name == name)
+        family = next(family for family in self.snapshot() if family.spec.name == name)
         return family.buckets[labels][1] if family.buckets else family.values[labels]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from prefillwatch.core.inputs import EngineStep
 from prefillwatch.engine.plugin.sender import Sender
 from prefillwatch.engine.step_report import Packet, StepReport, encode
 from prefillwatch.observer.engine_link import MAX_LINKS, EngineLink
@@ -23,7 +24,7 @@ class Told:
 
     def __init__(self, path: Path) -> None:
         self.steps: list[tuple[int, StepReport]] = []
-        self.link = EngineLink(str(path), lambda number, report: self.steps.append((number, report)))
+        self.link = EngineLink(str(path), lambda given: self.steps.append((given.link, given.report)))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async def look() -> None:
@@ -62,7 +63,7 @@ def test_the_plugin_and_we_understand_each_other(path: Path) -> None:
             await told.until(lambda: len(told.steps) == 40)
             assert set(map(repr, told.steps)) == {repr((1, STEP))}
             sender.close()
-            await told.until(lambda: told.link.connected == 0)
+            await told.until(lambda: told.link.counts().connected == 0)
 
     asyncio.run(scene())
 
@@ -75,10 +76,10 @@ def test_several_api_servers(path: Path) -> None:
                 plugin.send(encode(Packet([STEP], dropped=number + 1)))
             await told.until(lambda: len(told.steps) == 2)
             assert {number for number, _ in told.steps} == {1, 2}
-            assert (told.link.connected, told.link.dropped) == (2, 3)
+            assert (told.link.counts().connected, told.link.counts().dropped) == (2, 3)
             plugins[0].close()
-            await told.until(lambda: told.link.connected == 1)
-            assert told.link.dropped == 3  # a total: it does not fall when one goes
+            await told.until(lambda: told.link.counts().connected == 1)
+            assert told.link.counts().dropped == 3  # a total: it does not fall when one goes
             plugins[1].close()
 
     asyncio.run(scene())
@@ -115,7 +116,7 @@ def test_a_socket_left_behind_is_replaced_and_ours_is_taken_away(path: Path) -> 
         left.close()
         async with listening(path) as told:
             with connect(path):
-                await told.until(lambda: told.link.connected == 1)
+                await told.until(lambda: told.link.counts().connected == 1)
         assert not path.exists()
 
     asyncio.run(scene())
@@ -143,7 +144,7 @@ def test_too_many_are_turned_away(path: Path) -> None:
             plugins = []
             for _ in range(MAX_LINKS):
                 plugins.append(connect(path))
-                await told.until(lambda: told.link.connected == len(plugins))
+                await told.until(lambda: told.link.counts().connected == len(plugins))
             with connect(path) as one_more:
                 one_more.setblocking(False)
                 assert await asyncio.get_running_loop().sock_recv(one_more, 1) == b""
@@ -172,7 +173,8 @@ def test_a_step_that_we_cannot_take_costs_that_step(path: Path) -> None:
     async def scene() -> None:
         taken: list[int] = []
 
-        def take(_: int, report: StepReport) -> None:
+        def take(given: EngineStep) -> None:
+            report = given.report
             if report.engine == 1:
                 raise OverflowError
             taken.append(report.engine)

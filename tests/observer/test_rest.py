@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
-from tests.core.script import ns
 
 from prefillwatch.analysis.requests.request import Request
 from prefillwatch.export import table
@@ -17,17 +17,20 @@ from prefillwatch.settings.views import observer_view
 @pytest.mark.parametrize("idle", [True, False])
 def test_it_is_asked_as_soon_as_a_request_is_in_flight(idle: bool) -> None:
     settings = observer_view(DEFAULTS, tap_fds=(), control_fd=-1, upstream="http://127.0.0.1:1", scrape_idle=idle)
-    observer = Observer(settings, clock=lambda: ns(10_000))
+    observer = Observer(settings)
+    observation = observer.observation
 
     def asked() -> bool:
-        observer.snapshot()
-        return () in observer.registry.gauge(table.UPSTREAM_SCRAPE_SUCCESS)
+        observation.snapshot()
+        return () in observation.registry.gauge(table.UPSTREAM_SCRAPE_SUCCESS)
 
     async def play() -> None:
         poller = observer._poller
         await poller.poll_metrics_unless_at_rest()
         assert asked() is idle
-        observer.ledger.received(Request(rid=1, endpoint="completions", received_ns=ns(9000), model=0))
+        observation.core.ledger.received(
+            Request(rid=1, endpoint="completions", received_ns=time.monotonic_ns(), model=0)
+        )
         await poller.poll_metrics_unless_at_rest()
         assert asked()
         await observer._fetcher.close()

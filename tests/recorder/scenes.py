@@ -16,9 +16,11 @@ import zstandard
 from tests.core.script import CHAT, DONE, Relay, chunk, ns, usage
 from tests.recorder.stage import Live
 
+from prefillwatch.core.inputs import EngineLinks, EngineStep, Gpus, Health, Models, Page, TapPacket
+from prefillwatch.engine.gpu_memory import GpuMemory
 from prefillwatch.engine.kinds import EngineSample, PageSample
-from prefillwatch.engine.nvml import GpuMemory
 from prefillwatch.engine.step_report import FinishedRequest, StepReport
+from prefillwatch.engine.upstream import Scrapes
 from prefillwatch.lab.simulator import Arrival, Delivery, Engine, SimRequest, preset_engine, run_virtual
 from prefillwatch.settings.control import Control, Restarts
 from prefillwatch.units import MS
@@ -144,31 +146,31 @@ def simulated(live: Live) -> None:
 
 def engine_tells(live: Live) -> None:
     """Upstream's metrics come, fail and come back after a restart; the plugin tells steps; a GPU; draining."""
-    observer, poller = live.observer, live.observer._poller
+    feed, failures = live.observation.feed, 0
     for second in range(1, 12):
         now_ns = ns(second * 1000)
         sample = EngineSample(
             "0", kv_usage=second / 20, capacity_tokens=10_000, running=3, waiting=second, block_size=16
         )
         sample = replace(sample, preemptions_total=float(second % 6), prefix_queries_total=10.0 * second)
-        poller._up = second % 4 > 0
-        observer.on_up(poller._up)
+        feed(Health(second % 4 > 0))
         if second in (4, 5):
-            poller._failed("timeout", Exception("no answer"))
+            failures += 1
         else:
-            poller._succeeded(PageSample("vllm", (sample, replace(sample, engine="1")), 1e9 + second // 6))
-        poller._duration = second / 1000
+            page = PageSample("vllm", (sample, replace(sample, engine="1")), 1e9 + second // 6)
+            feed(Page(page, live.observation.wall_offset()))
+        feed(Scrapes(second not in (4, 5), second / 1000, {"timeout": failures} if failures else {}))
         gaps, finished = [(0.02, 3)], [FinishedRequest("chatcmpl-waiting", 0.1, 0.2, 100)]
         report = StepReport(0, now_ns - 5 * MS, now_ns, 20 * MS, prefill_tokens=10, gaps=gaps, finished=finished)
-        observer._engine_step(1 + second % 2, report)
-        observer._gpus = {"0": GpuMemory(second, 100 - second)}
-        observer._control = Control(processes=(), draining=second > 9, restarts=Restarts(relay=second // 3))
-        observer._link.unreadable = second
+        feed(EngineStep(1 + second % 2, report))
+        feed(Gpus({"0": GpuMemory(second, 100 - second)}))
+        feed(Control(processes=(), draining=second > 9, restarts=Restarts(relay=second // 3)))
+        feed(EngineLinks(unreadable=second))
         if second == 3:
             live.relay.request(3100, {"messages": [{"role": "user", "content": "x" * 9000}]}, request_id="waiting")
         live.relay.flush()
         live.advance(second * 1000 + 500)
-    observer.on_models(("other-model",))
+    feed(Models(("other-model",)))
     live.advance(15_000)
 
 
@@ -330,9 +332,9 @@ def _broken(live: Live, at: float) -> None:
     relay.data(at + 41, streams[2], b"data: " + SECRET.encode() + b"\n\n")
     relay.data(at + 42, streams[2], _chat({"content": ANSWER}, usage={"prompt_tokens": 77, "completion_tokens": 2}))
     relay.flush()
-    live.observer.take_packet(SECRET.encode())
+    live.feed(TapPacket(SECRET.encode()))
     live.advance(at + 60)
-    again = Relay(live, epoch=2)  # type: ignore[arg-type]
+    again = Relay(live, epoch=2)
     stream = _ask(again, at + 70, PATHS["messages"], 5)
     again.add(at + 80, stream, Kind.END, encode_payload(End(Finish.CLIENT_CLOSED, 0)))
     again.flush()
@@ -400,7 +402,7 @@ def anything(live: Live, seed: int) -> None:
     rng = random.Random(seed)
     reads = [read for _, answer in _secret_answers() for read in answer] + [b"", b"data: {", b"\xff\n\n", usage(50, 9)]
     body = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": PROMPT * 20}]}).encode()
-    relays = [Relay(live, index) for index in range(2)]  # type: ignore[arg-type]
+    relays = [Relay(live, index) for index in range(2)]
     at = 100.0
     for number in range(2500):
         at += rng.choice([0.0, 1.0, 5.0, 20.0, 200.0 if number % 50 == 0 else 2.0])
@@ -425,7 +427,7 @@ def anything(live: Live, seed: int) -> None:
             relays[which].flush(lose=rng.random() < 0.1)
             live.advance(max(at, live.now_ms))
         if rng.random() < 0.003:
-            relays[which] = Relay(live, which, epoch=number)  # type: ignore[arg-type]
+            relays[which] = Relay(live, which, epoch=number)
     live.advance(live.now_ms + 12_000)
 
 

@@ -10,29 +10,17 @@ from typing import Any
 import zstandard
 from tests.core.script import Relay, ns
 
+from prefillwatch.core.inputs import Look, Models, TapPacket
 from prefillwatch.export.exposition import render
-from prefillwatch.observer.process import Observer
+from prefillwatch.observer.observation import Observation
 from prefillwatch.recorder.file import RecordingFile
-from prefillwatch.recorder.observer import RecordingObserver, TextRecordingObserver
-from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
+from prefillwatch.recorder.recorder import Recorder
+from prefillwatch.recorder.replay import Replay, ReplayClock
 from prefillwatch.settings.declared import DEFAULTS
 from prefillwatch.settings.processes import FlightSettings, RecordSettings
 from prefillwatch.settings.views import observer_view
-from prefillwatch.wire.tap import Packet
 
 WALL_OFFSET = 1_700_000_000.0
-
-
-class _Taps:
-    """Where a scripted relay puts its packets."""
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-
-    def feed(self, data: bytes, now_ns: int) -> Packet | None:
-        self._live.packets.append(data)
-        self._live.observer.take_packet(data)
-        return None
 
 
 @dataclass
@@ -60,44 +48,56 @@ class Live:
             record=RecordSettings(str(self.path), self.texts) if self.record else None,
             flight=self.flight,
         )
-        kind = Observer if self.plain else TextRecordingObserver if self.texts else RecordingObserver
-        self.observer: Any = kind(settings, lambda: ns(self.now_ms), lambda: WALL_OFFSET, "scene")
-        self.taps = _Taps(self)
+        self.observation = Observation(
+            settings.analysis, lambda: ns(self.now_ms), lambda: WALL_OFFSET, "scene", plugin=True
+        )
+        self.recorder = None if self.plain else Recorder(settings, self.observation)
         if self.served:
-            self.observer.on_models(self.served)
-        self.relay = Relay(self)  # type: ignore[arg-type]
+            self.observation.feed(Models(self.served))
+        self.relay = Relay(self)
+
+    def feed(self, given: TapPacket) -> None:
+        self.packets.append(given.data)
+        self.observation.feed(given)
+
+    def beat(self) -> None:
+        self.observation.beat()
+        if self.recorder is not None:
+            self.recorder.beat()
 
     def advance(self, to_ms: float) -> None:
         while self.now_ms < to_ms:
             self.now_ms = min((self.now_ms // 100 + 1) * 100, to_ms)
-            self.observer.beat()
+            self.beat()
             if self.now_ms % 1000 == 0:
-                self.observer.snapshot()
+                self.observation.snapshot()
 
     def close(self) -> None:
-        if isinstance(self.observer, RecordingObserver):
-            self.observer.close()
+        if self.recorder is not None:
+            self.beat()
+            self.observation.feed(Look())
+            self.recorder.close()
 
 
-def played(path: Path) -> ReplayObserver:
-    """The observer that has seen all of a recording."""
+def played(path: Path) -> Observation:
+    """What is shown when all of a recording was played."""
     file = RecordingFile(path)
-    observer = ReplayObserver(file.header, ReplayClock())
+    replay = Replay(file.header, ReplayClock())
     for entry in file.entries():
-        observer.play(entry)
+        replay.play(entry)
     file.close()
-    return observer
+    return replay.observation
 
 
-def page(observer: Observer) -> list[str]:
+def page(observation: Observation) -> list[str]:
     """The metrics, but for the figures of our own processes, in an order of their own: it is by first appearance."""
-    lines = render(observer.snapshot())[0].decode().splitlines()
+    lines = render(observation.snapshot())[0].decode().splitlines()
     own = ("#", "prefillwatch_process_", "prefillwatch_exposed_series")
     return sorted(line for line in lines if not line.startswith(own))
 
 
-def incidents(observer: Observer) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(json.dumps(observer.incidents(1000)))
+def incidents(observation: Observation) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(json.dumps(observation.incidents(1000)))
     return found
 
 

@@ -15,7 +15,7 @@ from tests.recorder.stage import Live, played
 from prefillwatch.core.inputs import FactPacket, PacketHead
 from prefillwatch.recorder.chunks import ChunkBuilder, Entry, Kind, read_chunk
 from prefillwatch.recorder.file import MAGIC, RecordingError, RecordingFile, frame
-from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
+from prefillwatch.recorder.replay import Replay, ReplayClock
 from prefillwatch.wire.recorded import RecordedRead
 from prefillwatch.wire.tap import Kind as Tap
 from prefillwatch.wire.tap import RequestHead, ResponseHead, encode_payload
@@ -137,11 +137,11 @@ class TestBadFiles:
         header = json.dumps({**json.loads(data[14:end]), name: value}).encode()
         bad.write_bytes(data[:10] + len(header).to_bytes(4, "little") + header + data[end:])
         with pytest.raises(RecordingError, match=r"header.*nothing can be played"), RecordingFile(bad) as file:
-            ReplayObserver(file.header, ReplayClock())
+            Replay(file.header, ReplayClock())
 
     def test_numbers_that_nobody_counted(self, recording: Path) -> None:
         with RecordingFile(recording) as file:
-            observer = ReplayObserver(file.header, ReplayClock())
+            replay = Replay(file.header, ReplayClock())
         builder = ChunkBuilder()
         for kind, payload in (
             (Tap.REQUEST, encode_payload(RequestHead("POST", "/v1/completions", resumed=True))),
@@ -152,17 +152,17 @@ class TestBadFiles:
         builder.packet(1, PacketHead(1, 1, 0, 0, 3, 1), begin=0)
         builder.entry(Kind.BEAT, 10**9)
         entries = list(read_chunk(builder.take()))
-        observer.play(entries[0])
+        replay.play(entries[0])
         with pytest.raises(RecordingError, match=r"an entry of kind 0 cannot be read"):
-            observer.play(entries[1])
+            replay.play(entries[1])
 
     def test_an_entry_of_a_later_release_and_one_of_nonsense(self, recording: Path) -> None:
         with RecordingFile(recording) as file:
-            observer = ReplayObserver(file.header, ReplayClock())
+            replay = Replay(file.header, ReplayClock())
         with pytest.raises(RecordingError, match="of unknown kind 99"):
-            observer.play(Entry(99, 1, b""))
+            replay.play(Entry(99, 1, b""))
         with pytest.raises(RecordingError, match="cannot be read"):
-            observer.play(Entry(Kind.PAGE, 1, b"\xc1"))
+            replay.play(Entry(Kind.PAGE, 1, b"\xc1"))
 
     def test_a_small_file_does_not_take_much_memory(self, recording: Path, tmp_path: Path) -> None:
         data = recording.read_bytes()

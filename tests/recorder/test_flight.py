@@ -17,6 +17,7 @@ from prefillwatch.analysis.delays import Incident
 from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError, TooSoonError
 from prefillwatch.recorder.file import RecordingFile
 from prefillwatch.recorder.flight import FlightFolder, FlightTrigger, write_whole
+from prefillwatch.recorder.recorder import Recorder
 from prefillwatch.settings.processes import FlightSettings
 from prefillwatch.units import NS
 
@@ -25,6 +26,11 @@ FREEZE = {"kind": "freeze", "cause": "engine_pause"}
 
 def settings(folder: Path, window_s: float = 180.0, memory: int = 32 << 20) -> FlightSettings:
     return FlightSettings(str(folder), window_s, memory, 256 << 20)
+
+
+def recorder(live: Live) -> Recorder:
+    assert live.recorder is not None
+    return live.recorder
 
 
 def only_file(folder: Path) -> Path:
@@ -57,7 +63,7 @@ class TestFile:
         live = Live(tmp_path, record=False, flight=settings(tmp_path, window_s))
         freeze(live, since_ms)
         live.close()
-        (incident,) = incidents(live.observer)
+        (incident,) = incidents(live.observation)
         path = only_file(tmp_path)
         with RecordingFile(path) as file:
             assert (file.header.flight, file.header.texts) == (True, False)
@@ -79,10 +85,10 @@ class TestFile:
     ) -> None:
         live = Live(tmp_path, record=False, flight=settings(tmp_path, 10.0))
         taught(live, tokens, took_ms)
-        live.observer._folder.wait()
-        path = asyncio.run(live.observer.write_flight_now()).file
+        recorder(live)._folder.wait()
+        path = asyncio.run(live.observation.write_flight_now()).file
         live.close()
-        last = incidents(live.observer)[0]
+        last = incidents(live.observation)[0]
         assert (last["cause"], last["victims"]) == (cause, 4)
         assert [named(each) for each in incidents(played(Path(path)))] == [named(last)]
 
@@ -100,22 +106,22 @@ class TestFile:
         live.relay.request(50, body, request_id="waiting")
         live.relay.flush()
         live.advance(40_000)
-        live.observer.write_flight("wait-stuck")
+        recorder(live).write_flight("wait-stuck")
         live.close()
         (prefill,) = played(only_file(tmp_path)).state()["prefills"]
-        assert prefill == live.observer.state()["prefills"][0]
+        assert prefill == live.observation.state()["prefills"][0]
         assert (prefill["request_id"], round(prefill["waited_seconds"])) == ("waiting", 40)
 
     def test_no_text_is_in_it(self, tmp_path: Path) -> None:
         live = Live(tmp_path, record=False, flight=settings(tmp_path, 10.0))
         every_shape(live)
-        live.observer.write_flight("freeze-prefill")
+        recorder(live).write_flight("freeze-prefill")
         live.close()
         assert SECRET.encode() not in b"".join(unpacked(min(tmp_path.iterdir())))
 
     def test_an_incident_right_before_the_end_is_not_lost(self, tmp_path: Path) -> None:
         live = Live(tmp_path, record=False, flight=settings(tmp_path))
-        live.observer._trigger.closed(FREEZE, ns(0))
+        recorder(live)._trigger.closed(FREEZE, ns(0))
         live.close()
         assert only_file(tmp_path).name.endswith("-freeze-engine-pause.pfw")
 
@@ -126,10 +132,10 @@ class TestFile:
         assert only_file(tmp_path).stat().st_mode & 0o777 == 0o600
 
     def test_memory_is_bounded(self, tmp_path: Path) -> None:
-        live = Live(tmp_path, record=False, flight=settings(tmp_path, 180.0, memory=8_000))
+        live = Live(tmp_path, record=False, flight=settings(tmp_path, 180.0, memory=12_000))
         freeze(live, 28_000)
         live.close()
-        assert only_file(tmp_path).stat().st_size < 8_000 * 1.5
+        assert only_file(tmp_path).stat().st_size < 12_000 * 1.5
         assert [each["cause"] for each in incidents(played(only_file(tmp_path)))] == ["prefill"]
 
 
@@ -138,7 +144,7 @@ class TestAskedFor:
         live = Live(tmp_path, record=False, flight=settings(tmp_path))
         live.relay.request(50, {"messages": []}, request_id="just now")
         live.relay.flush()
-        written = asyncio.run(live.observer.write_flight_now())
+        written = asyncio.run(live.observation.write_flight_now())
         path = only_file(tmp_path)
         assert path.name.endswith("-asked.pfw")
         assert written == FlightFile(str(path), path.stat().st_size)
@@ -151,13 +157,13 @@ class TestAskedFor:
             Live(tmp_path, texts=texts, flight=settings(tmp_path) if texts else None),
         ):
             with pytest.raises(NoFlightRecorderError, match="set flight_recorder_dir to a folder"):
-                asyncio.run(live.observer.write_flight_now())
+                asyncio.run(live.observation.write_flight_now())
             live.close()
 
     def test_a_disk_that_does_not_take_it_is_said(self, tmp_path: Path) -> None:
         live = Live(tmp_path, record=False, flight=settings(tmp_path / "gone"))
         with pytest.raises(FlightError, match=r"cannot write .*gone/flight-.*: No such file or directory"):
-            asyncio.run(live.observer.write_flight_now())
+            asyncio.run(live.observation.write_flight_now())
 
 
 class TestTrigger:

@@ -11,7 +11,7 @@ from tests.recorder.scenes import SECRET, anything, engine_tells, every_shape, f
 from tests.recorder.stage import Live, incidents, page, played, unpacked
 
 from prefillwatch.recorder.file import RecordingFile
-from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
+from prefillwatch.recorder.replay import Replay, ReplayClock
 
 SCENES = [freeze, every_shape, simulated, engine_tells, goes_bad, lossy]
 
@@ -23,9 +23,9 @@ def test_metrics_and_incidents_are_the_same(scene: Callable[[Live], None], texts
     scene(live)
     live.close()
     again = played(live.path)
-    assert page(again) == page(live.observer)
-    assert incidents(again) == incidents(live.observer)
-    assert again.state()["streams"] == live.observer.state()["streams"]
+    assert page(again) == page(live.observation)
+    assert incidents(again) == incidents(live.observation)
+    assert again.state()["streams"] == live.observation.state()["streams"]
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -33,8 +33,8 @@ def test_recording_changes_nothing(scene: Callable[[Live], None], tmp_path: Path
     live, plain = Live(tmp_path), Live(tmp_path, plain=True)
     scene(live)
     scene(plain)
-    assert page(live.observer) == page(plain.observer)
-    assert incidents(live.observer) == incidents(plain.observer)
+    assert page(live.observation) == page(plain.observation)
+    assert incidents(live.observation) == incidents(plain.observation)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -43,8 +43,8 @@ def test_whatever_relays_say(seed: int, tmp_path: Path) -> None:
     anything(live, seed)
     live.close()
     again = played(live.path)
-    assert page(again) == page(live.observer)
-    assert incidents(again) == incidents(live.observer)
+    assert page(again) == page(live.observation)
+    assert incidents(again) == incidents(live.observation)
     assert not _holds_text(live.path)
 
 
@@ -54,20 +54,21 @@ def test_whoever_looks_at_a_replay_changes_nothing_in_it(seed: int, tmp_path: Pa
     anything(live, seed)
     live.close()
     with RecordingFile(live.path) as file:
-        observer = ReplayObserver(file.header, ReplayClock())
-        observer.viewers.join()
+        replay = Replay(file.header, ReplayClock())
+        shown = replay.observation
+        shown.viewers.join()
         for entry in file.entries():
             if rng.random() < 0.3:
-                rng.choice([observer.snapshot, observer.page, observer.state, lambda: observer.incidents(9)])()
-            observer.play(entry)
-    assert page(observer) == page(played(live.path)) == page(live.observer)
-    assert incidents(observer) == incidents(live.observer)
+                rng.choice([shown.snapshot, shown.page, shown.state, lambda: shown.incidents(9)])()
+            replay.play(entry)
+    assert page(shown) == page(played(live.path)) == page(live.observation)
+    assert incidents(shown) == incidents(live.observation)
 
 
 def test_the_scene_is_what_it_is_meant_to_be(tmp_path: Path) -> None:
     live = Live(tmp_path)
     freeze(live)
-    (incident,) = incidents(live.observer)
+    (incident,) = incidents(live.observation)
     assert (incident["cause"], incident["victims"]) == ("prefill", 3)
     assert [culprit["request_id"] for culprit in incident["culprits"]] == ["the-culprit"]
 

@@ -37,7 +37,7 @@ def test_a_full_disk_is_one_line_and_nobody_else_is_disturbed(tmp_path: Path, ca
     with caplog.at_level(logging.ERROR):
         freeze(live)
         live.close()
-    assert [each["cause"] for each in incidents(live.observer)] == ["prefill"]
+    assert [each["cause"] for each in incidents(live.observation)] == ["prefill"]
     assert [record.levelname for record in caplog.records if record.levelno >= logging.ERROR] == ["ERROR"]
     assert "No space left on device" in caplog.text
 

@@ -7,10 +7,10 @@ import random
 import pytest
 from tests.scenarios.playbook import Scene, beat
 
+from prefillwatch.core.engine_page import engine_page
 from prefillwatch.engine.errors import PageError
 from prefillwatch.engine.kinds import read_page
 from prefillwatch.export import table
-from prefillwatch.observer.engine_gauges import engine_page
 
 
 def page(*lines: str) -> bytes:

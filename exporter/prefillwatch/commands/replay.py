@@ -55,9 +55,9 @@ async def _play(player: Player, shown: bool, metrics: Path | None, incidents: Pa
 
 
 def _tell(player: Player, played: Played, metrics: Path | None, incidents: Path | None) -> None:
-    observer = player.observer
-    snapshot, found = observer.snapshot(), observer.incidents(_MOST_INCIDENTS)
-    for line in summary(played, snapshot, observer.gap_totals, found):
+    replay = player.replay
+    snapshot, found = replay.observation.snapshot(), replay.observation.incidents(_MOST_INCIDENTS)
+    for line in summary(played, snapshot, replay.gap_totals, found):
         click.echo(line)
     if metrics is not None:
         write(metrics, render(snapshot)[0])

@@ -8,7 +8,6 @@ allowance of its own, so that strangers can take nothing away from clients whom 
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -56,7 +55,7 @@ class Allowance:
 class RequestBodies:
     """All of them."""
 
-    def __init__(self, most_held: int = MOST_HELD_BYTES, cpu_clock: Callable[[], int] = time.thread_time_ns) -> None:
+    def __init__(self, cpu_clock: Callable[[], int], most_held: int = MOST_HELD_BYTES) -> None:
         """``cpu_clock``: nanoseconds that this thread has run."""
         self.most_held = most_held
         self.held = 0

@@ -122,10 +122,12 @@ class RelayTap:
 class Relays:
     """Works the packets of all taps through, relay by relay. Pure of sockets: the process reads those."""
 
-    def __init__(self, ledger: Ledger, names: ModelNames, ended: Callable[[Exchange, End], None]) -> None:
+    def __init__(
+        self, ledger: Ledger, names: ModelNames, ended: Callable[[Exchange, End], None], bodies: RequestBodies
+    ) -> None:
         """``ended`` is told of every exchange that is over, before it leaves."""
         self.relays: dict[int, RelayTap] = {}
-        self.bodies = RequestBodies()
+        self.bodies = bodies
         self.unreadable = 0  # packets and records that could not be understood
         #: Where a recording is made: told the facts of each packet.
         self.notes: FactNotes | None = None

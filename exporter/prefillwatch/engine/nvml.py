@@ -4,18 +4,11 @@ tell, and that is no fault."""
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from types import ModuleType
 
+from prefillwatch.engine.gpu_memory import GpuMemory
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class GpuMemory:
-    """Bytes."""
-
-    used: int
-    free: int
 
 
 class GpuMemoryReader:

@@ -3,6 +3,6 @@
 import sys
 
 from prefillwatch.observer.process import main
-from prefillwatch.recorder.observer import observer_for
+from prefillwatch.recorder.recorder import recorder_for
 
-sys.exit(main(observer_for))
+sys.exit(main(recorder_for))

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
-from prefillwatch.analysis.verdicts import EnginePage
-from prefillwatch.engine.kinds import EngineSample, PageSample
-from prefillwatch.engine.nvml import GpuMemory
-from prefillwatch.engine.poller import EngineState, UpstreamSnapshot
+from prefillwatch.engine.gpu_memory import GpuMemory
+from prefillwatch.engine.upstream import EngineState, UpstreamSnapshot
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
 from prefillwatch.export.spec import window_name
-from prefillwatch.units import NS
 
 Values = dict[Labels, float | None]
-T = TypeVar("T", int, float)
 
 
 def publish_upstream(registry: Registry, upstream: UpstreamSnapshot) -> None:
@@ -54,24 +49,3 @@ def _publish_engines(registry: Registry, engines: tuple[EngineState, ...]) -> No
 def publish_gpus(registry: Registry, gpus: Mapping[str, GpuMemory]) -> None:
     registry.gauge(table.GPU_MEMORY_USED).replace({(gpu,): memory.used for gpu, memory in gpus.items()})
     registry.gauge(table.GPU_MEMORY_FREE).replace({(gpu,): memory.free for gpu, memory in gpus.items()})
-
-
-def engine_page(page: PageSample, at_ns: int, wall_offset: float) -> EnginePage:
-    """What a page says, as evidence. Requests of all engines together; of caches the fullest counts."""
-    started = page.start_time
-    return EnginePage(
-        at_ns,
-        running=_sum(page, lambda engine: engine.running),
-        waiting=_sum(page, lambda engine: engine.waiting),
-        kv_usage=max((each.kv_usage for each in page.engines if each.kv_usage is not None), default=None),
-        preemptions=_sum(page, lambda engine: engine.preemptions_total),
-        started_ns=round((started - wall_offset) * NS) if started is not None else None,
-        engines=len(page.engines),
-    )
-
-
-def _sum(page: PageSample, of: Callable[[EngineSample], T | None]) -> T | None:
-    """None unless every engine says it: half a sum would be evidence of something that is not."""
-    values = [of(engine) for engine in page.engines]
-    known = [value for value in values if value is not None]
-    return sum(known[1:], start=known[0]) if known and len(known) == len(values) else None

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from prefillwatch.core.inputs import EngineLinks, EngineStep
 from prefillwatch.engine.step_report import MAX_PACKET_BYTES, StepReport, decode
 
 #: More API servers than this are not listened to.
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 class EngineLink:
     """Hands every step to ``take`` with the number of the link it came by, which is never used again."""
 
-    def __init__(self, path: str, take: Callable[[int, StepReport], None]) -> None:
+    def __init__(self, path: str, take: Callable[[EngineStep], None]) -> None:
         self.unreadable = 0
         self._path = path
         self._take = take
@@ -40,14 +41,9 @@ class EngineLink:
         self._dropped: dict[int, int] = {}
         self._dropped_before = 0  # by links that are gone
 
-    @property
-    def connected(self) -> int:
-        return len(self._links)
-
-    @property
-    def dropped(self) -> int:
-        """Steps that the plugins could not tell us."""
-        return self._dropped_before + sum(self._dropped.values())
+    def counts(self) -> EngineLinks:
+        """How the links go; dropped are steps that the plugins could not tell us."""
+        return EngineLinks(len(self._links), self._dropped_before + sum(self._dropped.values()), self.unreadable)
 
     def open(self) -> None:
         """Listen, in the running event loop. Where that cannot be, it is said, and no steps are told."""
@@ -117,7 +113,7 @@ class EngineLink:
 
     def _step(self, number: int, report: StepReport) -> None:
         try:
-            self._take(number, report)
+            self._take(EngineStep(number, report))
         except (ValueError, ArithmeticError, LookupError):  # figures that cannot be; those behind it may be good
             self.unreadable += 1
 

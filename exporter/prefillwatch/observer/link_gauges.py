@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from prefillwatch.analysis.ledger import Ledger
+from prefillwatch.core.engine_steps import EngineSteps
+from prefillwatch.core.inputs import EngineLinks
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
 from prefillwatch.export.spec import window_name
-from prefillwatch.observer.engine_link import EngineLink
-from prefillwatch.observer.engine_steps import EngineSteps
 
 
-def publish_link(registry: Registry, link: EngineLink, steps: EngineSteps, ledger: Ledger, now_ns: int) -> None:
+def publish_link(registry: Registry, link: EngineLinks, steps: EngineSteps, ledger: Ledger, now_ns: int) -> None:
     registry.gauge(table.ENGINE_LINKS).set((), link.connected)
     registry.counter(table.ENGINE_LINK_STEPS).set_total((), steps.steps)
     registry.counter(table.ENGINE_LINK_DROPPED).set_total((), link.dropped)

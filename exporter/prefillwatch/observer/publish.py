@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray
 from prefillwatch.analysis.delays import FREEZE, Incident, Stall
-from prefillwatch.analysis.requests import ModelNames, PromptBuckets
+from prefillwatch.analysis.requests import NONE, ModelNames, PromptBuckets
 from prefillwatch.contract.buckets import STEP_BUCKETS, STEP_EDGES
 from prefillwatch.contract.causes import PREFILL
+from prefillwatch.core.exchange import Exchange
 from prefillwatch.export import table
 from prefillwatch.export.registry import Registry
 from prefillwatch.observer.incidents import IncidentHistory
 from prefillwatch.units import NS
+from prefillwatch.wire.tap import End, Finish
+
+#: Ends of exchanges that are our doing; of a client only if a reason is told.
+_OURS: Final = frozenset((Finish.REJECTED, Finish.CLIENT_CLOSED, Finish.CUT))
+
+log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """Implements `analysis.sink.Sink` on a metric registry."""
+    """Implements `core.core.CoreSink` on a metric registry."""
 
     def __init__(
         self, registry: Registry, names: ModelNames, buckets: PromptBuckets, history: IncidentHistory | None = None
     ) -> None:
+        #: Is told of gaps, in seconds, and whether a prompt was in service during them.
+        self.gaps_heard: Callable[[FloatArray, bool], None] | None = None
         self._registry = registry
         self._names = names
         self._history = history or IncidentHistory(names)
@@ -51,6 +63,11 @@ class Publisher:
         self._freeze_seconds = registry.counter(table.FREEZE_SECONDS)
         self._waits = registry.counter(table.WAITS)
         self._within_slo = registry.counter(table.REQUESTS_WITHIN_SLO)
+        self._packet_age = registry.histogram(table.OBSERVER_DELAY).child()
+        self._unreachable = registry.counter(table.UPSTREAM_UNREACHABLE)
+        self._truncated = registry.counter(table.UPSTREAM_TRUNCATED)
+        self._refused = registry.counter(table.REFUSED_REQUESTS)
+        self._unparsed = registry.counter(table.UNPARSED_EVENTS)
 
     def _model(self, number: int) -> str:
         return self._names.labels[number]
@@ -67,6 +84,8 @@ class Publisher:
         if (self._model(model), PREFILL) not in self._stalls:
             self._start_at_zero(self._model(model))
         self._gaps.observe_many((self._model(model), self._bucket_labels[concurrent_bucket]), seconds)
+        if self.gaps_heard is not None:
+            self.gaps_heard(seconds, concurrent_bucket != NONE)
 
     def tokens(self, model: int, generated: int, coalesced: int) -> None:
         labels = (self._model(model),)
@@ -129,3 +148,21 @@ class Publisher:
         else:
             self._waits.add(labels)
         self._history.add(incident)
+
+    def exchange_ended(self, exchange: Exchange, end: End) -> None:
+        if end.finish is Finish.UPSTREAM_UNREACHABLE:
+            self._unreachable.add((end.reason,))
+        elif end.finish is Finish.UPSTREAM_TRUNCATED and end.reason:
+            self._truncated.add((end.reason,))
+        elif end.finish in _OURS and end.reason:
+            self._refused.add((end.reason,))
+        for reason, count in exchange.unparsed().items():
+            self._unparsed.add((reason,), count)
+        for fault in exchange.faults():
+            log.error("an error of prefillwatch cost the figures of one request: %s; please report it", fault)
+
+    def packet_taken(self, age_s: float) -> None:
+        self._packet_age.observe(age_s)
+
+    def model_forgotten(self, label: str) -> None:
+        self._registry.forget("model", label)

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
+from prefillwatch.core.learned import Learned
+from prefillwatch.engine.gpu_memory import GpuMemory
 from prefillwatch.engine.kinds import PageSample
-from prefillwatch.engine.nvml import GpuMemory
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.recorder.chunks import Kind
-from prefillwatch.recorder.learned import Learned
 from prefillwatch.settings.control import Restarts
 
 

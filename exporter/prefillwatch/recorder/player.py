@@ -10,9 +10,11 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
+from prefillwatch.export.admin import create_app
+from prefillwatch.export.admin_server import serve_admin
 from prefillwatch.recorder.chunks import Kind
 from prefillwatch.recorder.file import RecordingFile
-from prefillwatch.recorder.replay import ReplayClock, ReplayObserver
+from prefillwatch.recorder.replay import Replay, ReplayClock
 from prefillwatch.recorder.summary import Played
 from prefillwatch.units import NS
 
@@ -31,9 +33,9 @@ class Player:
         self._speed = speed
         self._clock = ReplayClock()
         self._admin = admin
-        self.observer = ReplayObserver(file.header, self._clock)
-        self.observer.live.rate = speed or _AS_FAST_AS_CAN_BE
-        self.observer.live.recording = "playing"
+        self.replay = Replay(file.header, self._clock)
+        self.replay.observation.live.rate = speed or _AS_FAST_AS_CAN_BE
+        self.replay.observation.live.recording = "playing"
 
     async def play(self) -> Played:
         """To its end, or until ``stop`` is set. Raises RecordingError where the file is damaged."""
@@ -44,8 +46,8 @@ class Player:
                 await self._wait(begun, (entry.now_ns - first_ns) / NS)
             if self.stop.is_set():
                 break
-            self.observer.play(entry)
-        self.observer.end()
+            self.replay.play(entry)
+        self.replay.end()
         seconds = (self._clock.now_ns - first_ns) / NS if first_ns else 0.0
         took, file = time.monotonic() - begun, self._file
         return Played(file.path.name, file.header, file.size, seconds, took, file.cut_at, self.stop.is_set())
@@ -61,7 +63,8 @@ class Player:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.stop.set)
-        serving = asyncio.ensure_future(self.observer.serve(self._admin, self.stop)) if self._admin else None
+        app = create_app(self.replay.observation)
+        serving = asyncio.ensure_future(serve_admin(app, self._admin, self.stop)) if self._admin else None
         try:
             yield
         finally:

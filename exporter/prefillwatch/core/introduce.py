@@ -15,9 +15,8 @@ import msgspec
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.core.exchange import Exchange
 from prefillwatch.core.inputs import PacketHead, Record
-from prefillwatch.core.noting import request_facts
+from prefillwatch.core.noting import FactSink, request_facts
 from prefillwatch.core.relays import RelayTap
-from prefillwatch.recorder.chunks import ChunkBuilder
 from prefillwatch.wire import recorded
 from prefillwatch.wire.recorded import REQUEST_FACTS, RecordedRead
 from prefillwatch.wire.tap import Kind, ResponseHead, encode_payload
@@ -26,7 +25,7 @@ from prefillwatch.wire.tap import Kind, ResponseHead, encode_payload
 _MOST_DIGESTS: Final = 16
 
 
-def introduce(notes: ChunkBuilder, now_ns: int, relays: dict[int, RelayTap], ledger: Ledger) -> None:
+def introduce(notes: FactSink, now_ns: int, relays: dict[int, RelayTap], ledger: Ledger) -> None:
     """One packet for each relay."""
     for index, relay in relays.items():
         if relay.epoch < 0:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from prefillwatch.analysis.tokens.windows import SlidingWindows, quantile_of_all
+from prefillwatch.core.engine_steps import EngineSteps
 from prefillwatch.engine.step_report import StepReport
-from prefillwatch.observer.engine_steps import EngineSteps
 from prefillwatch.units import MS
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from prefillwatch.analysis.steps.timeline import PrefillTimeline
+from prefillwatch.core.reported_steps import ReportedSteps
 from prefillwatch.engine.step_report import StepReport
-from prefillwatch.observer.told_steps import ToldSteps
 from prefillwatch.units import MS
 
 
 class Story:
     def __init__(self) -> None:
         self.timeline = PrefillTimeline()
-        self.told = ToldSteps(self.timeline)
+        self.told = ReportedSteps(self.timeline)
 
     def step(self, start: float, end: float, tokens: int = 0, now: float | None = None, **more: int) -> None:
         """Told 20 ms after its end, unless ``now`` says otherwise."""
@@ -29,7 +29,7 @@ class Story:
 
     def steps(self, now: float) -> list[tuple[float, float, int]]:
         """What the timeline makes of it."""
-        self.told.tell(round(now * MS))
+        self.told.hand_over(round(now * MS))
         self.timeline.settle(round(now * MS))
         return [(each.start_ns / MS, each.end_ns / MS, each.prefill_tokens) for each in self.timeline.drain_final()]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prefillwatch.analysis.requests.request import Request
-from prefillwatch.observer.engine_ids import find
+from prefillwatch.core.engine_ids import find
 
 
 def request(request_id: str, rid: int = 1) -> Request:

@@ -22,8 +22,8 @@ _MOST_APART_NS: Final = 10_000_000_000
 _by_end = attrgetter("end_ns")
 
 
-class ToldSteps:
-    """Feed `add`, and call `tell` before the timeline settles."""
+class ReportedSteps:
+    """Feed `add`, and call `hand_over` before the timeline settles."""
 
     def __init__(self, timeline: PrefillTimeline) -> None:
         self.unused = 0  # came too late, or with another clock
@@ -43,17 +43,17 @@ class ToldSteps:
         elif len(self._engines) == 1:
             insort(self._waiting, report, key=_by_end)
 
-    def tell(self, now_ns: int) -> None:
+    def hand_over(self, now_ns: int) -> None:
         """Hand over those that nothing can come before any more."""
         done = 0
         for report in self._waiting:
             if report.end_ns > now_ns - _WAIT_NS:
                 break
-            self._tell(report)
+            self._report(report)
             done += 1
         del self._waiting[:done]
 
-    def _tell(self, report: StepReport) -> None:
+    def _report(self, report: StepReport) -> None:
         start_ns = max(self._end_ns, report.end_ns - report.duration_ns)
         self._end_ns = report.end_ns
         requests = max(0, report.prefill_requests)

@@ -31,6 +31,7 @@ from pathlib import Path
 from tests.bench.observer import DATA, PACKET_NS, Feeder, Record, chunk, event, open_streams
 from tests.bench.report import markdown
 
+from prefillwatch.core.inputs import TapPacket
 from prefillwatch.wire.tap import End, Finish, Kind, encode_payload
 
 NS = 1_000_000_000  # its own, so that checkouts of any age can be measured
@@ -57,9 +58,9 @@ class Meter(Feeder):
         if self.profile is not None:
             self.profile.enable()
         for packet in packets:
-            self.observer.take_packet(packet)
+            self.observation.feed(TapPacket(packet))
         if time_ns >= self.beat_due:
-            self.observer.beat()
+            self.observation.beat()
             self.beat_due = time_ns + BEAT_NS
         if time_ns >= self.scrape_due:
             self.scrape = self.render()

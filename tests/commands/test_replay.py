@@ -41,8 +41,8 @@ class TestReplay:
         metrics, found = tmp_path / "metrics.txt", tmp_path / "incidents.json"
         assert invoke("replay", live.path, "--metrics", metrics, "--incidents", found).exit_code == 0
         lines = metrics.read_text().splitlines()
-        assert set(page(live.observer)) <= set(lines)
-        assert json.loads(found.read_text()) == incidents(live.observer)
+        assert set(page(live.observation)) <= set(lines)
+        assert json.loads(found.read_text()) == incidents(live.observation)
 
     def test_a_speed_is_kept(self, live: Live) -> None:
         result = invoke("replay", live.path, "--speed", "200")

@@ -6,6 +6,7 @@ import json
 from typing import Any, Protocol
 
 from prefillwatch.analysis.settings import AnalysisSettings
+from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.core.exchange import Exchange
 from prefillwatch.core.inputs import Input, Models, TapPacket
 from prefillwatch.export.registry import Snapshot
@@ -47,10 +48,17 @@ class Observed:
     """Everything behind the tap, without sockets and clocks."""
 
     def __init__(
-        self, settings: AnalysisSettings | None = None, served: tuple[str, ...] = ("m",), *, plugin: bool = False
+        self,
+        settings: AnalysisSettings | None = None,
+        served: tuple[str, ...] = ("m",),
+        *,
+        plugin: bool = False,
+        tuning: Tuning = DEFAULT,
     ) -> None:
         self.now_ms = 0.0
-        self.observation = Observation(settings or AnalysisSettings(), lambda: ns(self.now_ms), plugin=plugin)
+        self.observation = Observation(
+            settings or AnalysisSettings(), lambda: ns(self.now_ms), plugin=plugin, tuning=tuning
+        )
         self.core, self.names = self.observation.core, self.observation.names
         self.ledger, self.taps = self.core.ledger, self.core.relays
         self.registry, self.history = self.observation.registry, self.observation.history

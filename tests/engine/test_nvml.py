@@ -7,7 +7,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from prefillwatch.engine.nvml import GpuMemory, GpuMemoryReader
+from prefillwatch.engine.gpu_memory import GpuMemory
+from prefillwatch.engine.nvml import GpuMemoryReader
 
 
 class NVMLError(Exception):

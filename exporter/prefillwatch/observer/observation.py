@@ -11,6 +11,7 @@ import msgspec
 from prefillwatch import __version__
 from prefillwatch.analysis.requests import ModelNames, PromptBuckets
 from prefillwatch.analysis.settings import AnalysisSettings
+from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.contract import limits
 from prefillwatch.core.core import Core
 from prefillwatch.core.inputs import Beat, Input, Look
@@ -49,6 +50,7 @@ class Observation:
         plugin: bool = False,
         scrape_interval_s: float = 1.0,
         cpu_clock: Callable[[], int] = time.thread_time_ns,
+        tuning: Tuning = DEFAULT,
     ) -> None:
         """``wall_offset`` gives Unix seconds less seconds of the clock; ``plugin``: the engine may tell its steps."""
         self.clock = clock
@@ -57,7 +59,14 @@ class Observation:
         self.registry = Registry()
         self.history = IncidentHistory(self.names, incident_prefix, wall_offset)
         self.publisher = Publisher(self.registry, self.names, PromptBuckets(settings.prompt_buckets), self.history)
-        self.core = Core(settings, self.names, self.publisher, scrape_interval_s=scrape_interval_s, cpu_clock=cpu_clock)
+        self.core = Core(
+            settings,
+            self.names,
+            self.publisher,
+            scrape_interval_s=scrape_interval_s,
+            cpu_clock=cpu_clock,
+            tuning=tuning,
+        )
         self.live = LiveFeed(self.core.ledger, self.names, self.known_now, self._figures, self.incidents, wall_offset)
         self.viewers = Viewers(self.live.open, self.live.close, self.live.hello)
         #: Called before something is shown, to take in what is there.

@@ -22,8 +22,8 @@ from prefillwatch.engine.nvml import GpuMemoryReader
 from prefillwatch.engine.poller import UpstreamPoller
 from prefillwatch.engine.upstream import Scrapes
 from prefillwatch.export.admin import create_app
-from prefillwatch.export.admin_server import serve_passed
 from prefillwatch.export.admin_auth import Credentials
+from prefillwatch.export.admin_server import serve_passed
 from prefillwatch.observer.engine_link import EngineLink
 from prefillwatch.observer.observation import Observation
 from prefillwatch.settings.control import READY_LINE, decode_control

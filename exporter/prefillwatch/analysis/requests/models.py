@@ -57,7 +57,7 @@ class ModelNames:
 
     def admit(self, name: str | None) -> str:
         """The label for a request, held until ``release``. None and "" stand for upstream's default model."""
-        label = self._label(name or self._default())
+        label = self._label(name or next(iter(self._served or self._answered), OTHER))
         self._held[self._numbers[label]] += 1
         return label
 
@@ -76,9 +76,6 @@ class ModelNames:
         retired, self._retired = self._retired, []
         return retired
 
-    def _default(self) -> str:
-        return next(iter(self._served or self._answered), OTHER)
-
     def _label(self, name: str) -> str:
         if name not in self._known():
             return OTHER
@@ -95,7 +92,9 @@ class ModelNames:
             self._labels.append(name)
             self._held.append(0)
             return True
-        number = self._vacant()
+        known = self._known()
+        vacant = (n for n, label in enumerate(self._labels) if n and label not in known and not self._held[n])
+        number = next(vacant, None)
         if number is None:
             return False
         old = self._labels[number]
@@ -104,11 +103,6 @@ class ModelNames:
         self._labels[number] = name
         self._numbers[name] = number
         return True
-
-    def _vacant(self) -> int | None:
-        known = self._known()
-        unserved = (n for n, label in enumerate(self._labels) if n and label not in known and not self._held[n])
-        return next(unserved, None)
 
 
 def _fits(name: str) -> bool:

@@ -30,7 +30,7 @@ class InService(NamedTuple):
 
 
 class CaseBuilder:
-    """Puts cases together."""
+    """Puts together what is known of stalls."""
 
     def __init__(
         self,
@@ -94,7 +94,9 @@ class CaseBuilder:
             preemptions=preemptions or 0.0,
             preemptions_counted=preemptions is not None,
             kv_usage=self._fullest(before, after),
-            answered_meanwhile=self._answered(start_ns, end_ns),
+            answered_meanwhile=bool(
+                self._evidence.pages.between(start_ns + self._rules.spread_ns, end_ns - self._rules.spread_ns)
+            ),
             rules=self._rules,
             prompts_stood_still=self._stood_still(stall, start_ns, end_ns),
         )
@@ -107,18 +109,23 @@ class CaseBuilder:
         if found.possible_s * NS >= stall.excess_ns or not stall.ended_ns or self._timeline.engine.proven:
             return found
         # How the engine fills its steps is not known yet, so any waiting request may have been in them.
-        waiting = self._weigh(stall, self._waiting_through(stall))
+        until_ns = stall.ended_ns - self._rules.spread_ns
+        through = (
+            each
+            for each in self._evidence.requests.in_flight_over(stall.started_ns)
+            if each.waited_until(until_ns) and not self._is_past_prefill(each, stall)
+        )
+        waiting = self._weigh(stall, {each: each.uncached_tokens for each in through})
         return waiting._replace(guessed=True) if waiting.possible_s * NS >= stall.excess_ns else found
 
     def _weigh(self, stall: Stall, tokens: dict[Request, int]) -> InService:
-        return InService(shares_of(tokens), sum(tokens.values()), self._possible_ns(stall, tokens) / NS)
-
-    def _waiting_through(self, stall: Stall) -> dict[Request, int]:
-        """Requests that had no first token before the gap was over, or with its end."""
-        until_ns = stall.ended_ns - self._rules.spread_ns
-        requests = self._evidence.requests.in_flight_over(stall.started_ns)
-        waiting = (each for each in requests if each.waited_until(until_ns))
-        return {each: each.uncached_tokens for each in waiting if not self._is_past_prefill(each, stall)}
+        """With the longest time, generously, that these prompts can have kept the engine busy."""
+        prompts = [
+            PromptWork(each, request.uncached_tokens, request.cached_tokens, request.prompt_tokens, request.size_known)
+            for request, each in tokens.items()
+        ]
+        possible_ns = self._costs.at_most_ns(prompts, stall.cost, stall.started_ns, stall.ended_ns or None)
+        return InService(shares_of(tokens), sum(tokens.values()), possible_ns / NS)
 
     def _is_past_prefill(self, request: Request, stall: Stall) -> bool:
         """Whether an answer that is not streamed was being written when the stall began: the engine had gone on with
@@ -127,14 +134,6 @@ class CaseBuilder:
             return False
         quick_ns = round(self._rules.quick * stall.baseline_ns)
         return self._evidence.steps.went_on(request.sent_ns + self._on_its_way_ns, stall.started_ns, quick_ns)
-
-    def _possible_ns(self, stall: Stall, tokens: dict[Request, int]) -> float:
-        """How long these prompts can have kept the engine busy, generously."""
-        prompts = [
-            PromptWork(each, request.uncached_tokens, request.cached_tokens, request.prompt_tokens, request.size_known)
-            for request, each in tokens.items()
-        ]
-        return self._costs.at_most_ns(prompts, stall.cost, stall.started_ns, stall.ended_ns or None)
 
     def _members(self, stall: Stall) -> dict[Request, int]:
         """Whose prompts were in service, and how many tokens of each."""
@@ -154,16 +153,12 @@ class CaseBuilder:
             rids = [rid for rid, _ in self._timeline.in_service_now()]
             waiting = [self._evidence.requests.awaiting.get(rid) for rid in rids if isinstance(rid, int)]
             requests = [request for request in waiting if request is not None]
-        elif self._several_engines() or self._overlaps(start_ns, end_ns):
+        elif self._several_engines() or self._timeline.in_service(np.array([start_ns]), np.array([end_ns])).tokens[0]:
             requests = self._evidence.requests.in_flight_over(start_ns)
             requests = [each for each in requests if not self._is_past_prefill(each, stall)]
         else:
             requests = []
         return {request.rid: max(1, min(request.uncached_tokens, budget)) for request in requests}
-
-    def _overlaps(self, start_ns: int, end_ns: int) -> bool:
-        overlap = self._timeline.in_service(np.array([start_ns]), np.array([end_ns]))
-        return bool(overlap.tokens[0] > 0)
 
     def _stood_still(self, stall: Stall, start_ns: int, end_ns: int) -> bool:
         """Whether a prompt that takes far less than the gap got no first token in it."""
@@ -174,7 +169,8 @@ class CaseBuilder:
             if not request.size_known:
                 continue
             if stall.cost.law.known:
-                short = self._costs.slack * _most_ns(stall, request) < gap_ns / 2
+                most_ns = stall.cost.law.most_ns(request.uncached_tokens, request.cached_tokens, request.prompt_tokens)
+                short = self._costs.slack * most_ns < gap_ns / 2
             else:
                 short = request.uncached_tokens <= self._smallest
             if short:
@@ -182,13 +178,17 @@ class CaseBuilder:
         return False
 
     def _recomputed(self, stall: Stall) -> int:
+        """Tokens of preempted streams that were computed again when they came back, with the end of this stall."""
         back = [
             (tokens, other)
             for ended_ns, tokens, other in self._left_out
             if other is not stall and self._leads_to(stall, ended_ns, tokens)
         ]
-        if not back or self._nothing_preempted_since(min(other.started_ns for _, other in back), stall.ended_ns):
+        if not back:
             return 0
+        pages = self._pages_around(min(other.started_ns for _, other in back), stall.ended_ns)
+        if _preemptions(*pages) == 0.0:
+            return 0  # upstream counts its preemptions, and there was none since before these streams fell silent
         return sum(tokens for tokens, _ in back)
 
     def _leads_to(self, stall: Stall, back_ns: int, tokens: int) -> bool:
@@ -202,10 +202,6 @@ class CaseBuilder:
         return not self._evidence.steps.went_on(
             stall.ended_ns + self._rules.spread_ns, back_ns, round(self._rules.quick * stall.baseline_ns)
         )
-
-    def _nothing_preempted_since(self, start_ns: int, end_ns: int) -> bool:
-        """Upstream counts its preemptions, and there was none from before these streams fell silent."""
-        return _preemptions(*self._pages_around(start_ns, end_ns)) == 0.0
 
     # --- Pages of upstream's metrics ---
 
@@ -227,14 +223,6 @@ class CaseBuilder:
             return None
         pages = self._evidence.pages.between(before.at_ns, after.at_ns)
         return max((page.kv_usage for page in pages if page.kv_usage is not None), default=None)
-
-    def _answered(self, start_ns: int, end_ns: int) -> bool:
-        return bool(self._evidence.pages.between(start_ns + self._rules.spread_ns, end_ns - self._rules.spread_ns))
-
-
-def _most_ns(stall: Stall, request: Request) -> float:
-    """What a whole prompt can take, by what was known before the stall."""
-    return stall.cost.law.most_ns(request.uncached_tokens, request.cached_tokens, request.prompt_tokens)
 
 
 def _preemptions(before: EnginePage | None, after: EnginePage | None) -> float | None:

@@ -68,7 +68,9 @@ class IncidentBook:
             incident = self._begin(delay)
         if old is not None:
             old.live.pop(delay, None)
-            self._hand_over(old, incident)
+            if self._forget_if_empty(old):
+                # The first verdict was wrong as a whole: the incident goes on under its number with another cause.
+                incident.number = min(incident.number, old.number)
         incident.live[delay] = None
         incident.stretch(delay)
         self._of[delay] = incident
@@ -80,12 +82,6 @@ class IncidentBook:
         incident = Incident(self._count, delay.kind, delay.cause, delay.started_ns, ended_ns, chain_ns=self._chain_ns)
         self.open.append(incident)
         return incident
-
-    def _hand_over(self, old: Incident, new: Incident) -> None:
-        """The first verdict on an incident was wrong as a whole: the incident goes on under its number with
-        another cause."""
-        if self._forget_if_empty(old):
-            new.number = min(new.number, old.number)
 
     def _forget_if_empty(self, incident: Incident) -> bool:
         empty = not incident.live and not incident.final.delays

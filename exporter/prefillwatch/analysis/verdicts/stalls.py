@@ -115,13 +115,21 @@ class StallWatch:
         self._returns = {(slot, time_ns): details for slot, time_ns, details in returned}
         found: list[Stall] = []
         none: list[Stall] = []
-        self._note_aftermath(gaps)
+        if self._watched:
+            watched = np.isin(gaps.slot, list(self._watched))
+            for slot, read in zip(gaps.slot[watched].tolist(), self._reads(gaps, watched), strict=True):
+                self._watched[slot].after.append(read)
         for index in np.flatnonzero(long).tolist():
             stall, wrong = self._end(gaps, index, clear_step_ns)
             if wrong is not None:
                 none.append(wrong)
             if stall is not None:
-                stall.after += self._following(gaps, index)
+                # Later reads of the same stream in this batch, if they come soon enough.
+                last = int(gaps.slot.searchsorted(gaps.slot[index], "right"))
+                reads = self._reads(gaps, slice(index + 1, last))
+                stall.after += [
+                    read for read in reads if read.time_ns <= stall.ended_ns + self._rules.most_aftermath_ns
+                ]
                 found.append(stall)
         self._returns = {}
         return found, none
@@ -137,27 +145,14 @@ class StallWatch:
             long[which] = lengths_ns[which] >= self._rule.least_seconds_of(baselines) * (NS * _SURELY)
         return long
 
-    def _note_aftermath(self, gaps: Gaps) -> None:
-        if self._watched:
-            watched = np.isin(gaps.slot, list(self._watched))
-            slots, reads = gaps.slot[watched].tolist(), self._reads(gaps, watched)
-            for slot, read in zip(slots, reads, strict=True):
-                self._watched[slot].after.append(read)
-
-    def _following(self, gaps: Gaps, index: int) -> list[ReadAfter]:
-        """Later reads of the same stream in the batch that come soon enough to be the aftermath of the gap there."""
-        until_ns = int(gaps.end_ns[index]) + self._rules.most_aftermath_ns
-        last = int(gaps.slot.searchsorted(gaps.slot[index], "right"))
-        return [read for read in self._reads(gaps, slice(index + 1, last)) if read.time_ns <= until_ns]
-
     def _reads(self, gaps: Gaps, which: npt.NDArray[np.bool_] | slice) -> list[ReadAfter]:
         """The reads that ended some of the gaps."""
         columns = (column[which].tolist() for column in (gaps.slot, gaps.end_ns, gaps.events))
-        return [self._read_after(*each) for each in zip(*columns, strict=True)]
-
-    def _read_after(self, slot: int, time_ns: int, events: int) -> ReadAfter:
-        details = self._returns.get((slot, time_ns))
-        return ReadAfter(time_ns, events, details.held_back(events) if details is not None else 0.0)
+        reads = []
+        for slot, time_ns, events in zip(*columns, strict=True):
+            details = self._returns.get((slot, time_ns))
+            reads.append(ReadAfter(time_ns, events, details.held_back(events) if details is not None else 0.0))
+        return reads
 
     def _end(self, gaps: Gaps, index: int, clear_step_ns: int) -> tuple[Stall | None, Stall | None]:
         slot, start_ns, end_ns = int(gaps.slot[index]), int(gaps.start_ns[index]), int(gaps.end_ns[index])
@@ -185,8 +180,8 @@ class StallWatch:
         return baseline * NS if baseline is not None else float(clear_step_ns)
 
     def silences(self, now_ns: int, clear_step_ns: int) -> list[Silence]:
-        """What is silent now, and which of it is frozen. A stream whose own reader
-        takes nothing is left out: we read no further for it, and a sleeping laptop is no freeze."""
+        """What is silent now, and which of it is frozen. A stream whose own reader takes nothing is left out: we read
+        no further for it, and a sleeping laptop is no freeze."""
         slots, seconds = self._book.open_gaps(now_ns)
         long = self._may_be_stalls(slots, np.rint(seconds * NS).astype(np.int64), clear_step_ns)
         found = []

@@ -36,7 +36,7 @@ _BROKEN: Final = frozenset({"error_in_stream", "upstream_truncated"})
 
 
 class StallTracker:
-    """Everything about stalls between the ledger and its sink."""
+    """Owns what was seen around stalls and waits, and follows each until its verdict is final."""
 
     def __init__(
         self,
@@ -173,7 +173,8 @@ class StallTracker:
 
     def _measure_ended(self, now_ns: int) -> None:
         """First verdict on what ended, as soon as all engine steps in it are known."""
-        ready = [stall for stall in self._ended if self._is_measurable(stall, now_ns)]
+        closed_ns = max(self._heartbeat.closed_ns, now_ns - NS // 4 - 1)
+        ready = [stall for stall in self._ended if stall.ended_ns <= closed_ns]
         if not ready:
             return
         measured = set(ready)
@@ -197,11 +198,10 @@ class StallTracker:
             stall.common_ns, stall.ticks = group[0].common_ns, group[0].ticks
         return group
 
-    def _is_measurable(self, stall: Stall, now_ns: int) -> bool:
-        return self._heartbeat.closed_ns >= stall.ended_ns or now_ns > stall.ended_ns + NS // 4
-
     def _finish_ripe(self, now_ns: int) -> None:
-        until_ns = max((each.ended_ns for each in self._pending if self._is_ripe(each, now_ns)), default=0)
+        known_ns = max(self._timeline.settled_ns, now_ns - self._rules.patience_ns - 1)
+        ripe_ns = min(known_ns, now_ns - self._rules.ripe_ns)
+        until_ns = max((each.ended_ns for each in self._pending if each.ended_ns <= ripe_ns), default=0)
         if not until_ns:
             return
         until_ns += self._rules.judged_together_ns  # those that ended with it, only a little later
@@ -211,12 +211,7 @@ class StallTracker:
             self._judge(group, now_ns)
             for stall in group:
                 self.incidents.settle(stall, now_ns)
-                self._tell(stall)
-
-    def _is_ripe(self, stall: Stall, now_ns: int) -> bool:
-        if now_ns < stall.ended_ns + self._rules.ripe_ns:
-            return False
-        return stall.ended_ns <= self._timeline.settled_ns or now_ns > stall.ended_ns + self._rules.patience_ns
+                self._write(stall)
 
     def _judge(self, group: Sequence[Stall], now_ns: int) -> None:
         """One verdict for stalls that began and ended together, but for those whose clients held them up."""
@@ -234,7 +229,7 @@ class StallTracker:
     def _is_held(self, stall: Stall, now_ns: int) -> bool:
         return held_by_client(stall.request, stall.started_ns, stall.ended_ns or now_ns, self._rules.most)
 
-    def _tell(self, stall: Stall) -> None:
+    def _write(self, stall: Stall) -> None:
         seconds = stall.excess_ns / NS
         self._sink.stall(stall)
         blamed: dict[int, float] = {}

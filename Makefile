@@ -84,7 +84,7 @@ soak: $(READY) ## minutes of load and faults, every process ended in turn: make 
 	@scripts/tools gcc mount
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
-sensitivity: $(READY) ## each constant of the method moved by 30 %: what real recordings make of it
+sensitivity: $(READY) ## each tunable of the method moved by 30 %: what real recordings make of it
 	$(BIN)/python -m tests.sensitivity $(ARGS)
 
 simulate: $(READY) ## verdicts judged by simulated engines that know the truth: make simulate SEEDS=100 [WRITE=1]

@@ -1,6 +1,6 @@
 """Move each tunable by 30 % and see what the verdicts on a real engine's recordings make of it.
 
-    make sensitivity                                   all tunables, on pieces of seven recordings
+    make sensitivity                                   all tunables, on pieces of seven recordings: ten minutes of CPU
     make sensitivity ARGS="cost.slack clock.…"         these
     make sensitivity ARGS="--whole"                    on all recordings, whole: ten times as long
     make sensitivity ARGS="--write"                    and put the table into docs/sensitivity.md
@@ -77,18 +77,19 @@ def main() -> int:
     names = args.names or known
     _pieces.extend(all_pieces() if args.whole else [read(name, seconds) for name, seconds in PIECES.items()])
     jobs = [("", 1.0), *((name, move) for name in names for move in MOVES)]
-    rows: dict[str, list[Figures]] = {}
+    rows: dict[str, list[str]] = {}
     # Forked, so that the recordings are read once.
     with multiprocessing.get_context("fork").Pool(args.jobs) as pool:
         results = pool.imap(_score, jobs)
         base = next(results)
-        print("as it is: " + page.words(base), flush=True)
+        as_it_is = page.words(base)
+        print(f"as it is: {as_it_is}", flush=True)
         for (name, move), found in zip(jobs[1:], results, strict=True):
-            change = found.less(base)
+            change = page.change(found.less(base))
             rows.setdefault(name, []).append(change)
-            print(f"{name} x {move}: {page.change(change)}", flush=True)
+            print(f"{name} x {move}: {change}", flush=True)
     if args.write:
-        page.write(base, rows)
+        page.write(as_it_is, rows)
     return 0
 
 

@@ -22,17 +22,16 @@ def change(points: Sequence[float]) -> str:
     return ", ".join(told) or "no change"
 
 
-def table(base: Sequence[float], rows: Mapping[str, Sequence[Sequence[float]]]) -> str:
-    """All rows that change something, and the names of the others."""
-    moving = {name: [change(each) for each in its] for name, its in rows.items()}
-    shown = {name: its for name, its in moving.items() if set(its) != {"no change"}}
-    lines = [f"As it is: {words(base)}.", "", "| tunable | × 0.7 | × 1.3 |", "| --- | --- | --- |"]
+def table(base: str, rows: Mapping[str, Sequence[str]]) -> str:
+    """All rows that change something, and the names of the others; figures and changes in words."""
+    shown = {name: its for name, its in rows.items() if set(its) != {"no change"}}
+    lines = [f"As it is: {base}.", "", "| tunable | × 0.7 | × 1.3 |", "| --- | --- | --- |"]
     lines += [f"| `{name}` | {' | '.join(its)} |" for name, its in shown.items()]
-    still = ", ".join(f"`{name}`" for name in moving if name not in shown)
+    still = ", ".join(f"`{name}`" for name in rows if name not in shown)
     return "\n".join([*lines, "", f"No verdict on these pieces changes with: {still}."])
 
 
-def write(base: Sequence[float], rows: Mapping[str, Sequence[Sequence[float]]]) -> None:
+def write(base: str, rows: Mapping[str, Sequence[str]]) -> None:
     head, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, tail = rest.partition(END)
     PAGE.write_text(f"{head}{BEGIN}\n{table(base, rows)}\n{END}{tail}")

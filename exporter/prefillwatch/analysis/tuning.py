@@ -17,9 +17,10 @@ from prefillwatch.units import MS, NS
 T = TypeVar("T", int, float)
 
 
-def tunable(value: T, unit: str, origin: str) -> T:
-    """A field with a unit and the reason for its value."""
-    return field(default=value, metadata={"unit": unit, "origin": origin})
+def tunable(value: T, unit: str, origin: str, noticed: str = "") -> T:
+    """A field with a unit, the reason for its value, and what notices when it moves by 30 %: names of test files, and
+    "recordings" (`make sensitivity`). Empty: nothing does."""
+    return field(default=value, metadata={"unit": unit, "origin": origin, "noticed": noticed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +270,13 @@ class Tunable(NamedTuple):
     value: float
     unit: str
     origin: str
+    noticed: str
 
 
 def sheet() -> list[Tunable]:
     """All tunables, ``group.field``, with the values the product runs with."""
     return [
-        Tunable(f"{group.name}.{each.name}", getattr(its, each.name), each.metadata["unit"], each.metadata["origin"])
+        Tunable(f"{group.name}.{each.name}", getattr(its, each.name), **each.metadata)
         for group in fields(DEFAULT)
         for its in [getattr(DEFAULT, group.name)]
         for each in fields(its)

@@ -21,8 +21,8 @@ from prefillwatch.analysis.arrays import FloatArray
 from prefillwatch.analysis.cost.law import StepLaw
 from prefillwatch.analysis.tuning import CostRules
 
+#: Errors below these count alike, from one round of a fit to the next.
 SMALL_ERRORS: Final = (0.3, 0.2, 0.1, 0.05, 0.02, 0.02)
-"""Errors below these count alike, from one round of a fit to the next."""
 
 
 @dataclass(frozen=True, slots=True)

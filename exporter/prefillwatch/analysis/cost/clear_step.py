@@ -11,8 +11,8 @@ import numpy as np
 
 from prefillwatch.analysis.tuning import DEFAULT, ClearSteps
 
+#: Turns a median absolute deviation into a standard deviation.
 MAD_TO_SIGMA: Final = 1.4826
-"""Turns a median absolute deviation into a standard deviation."""
 
 
 class ClearStep:

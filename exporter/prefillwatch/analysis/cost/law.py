@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+#: More tokens than any prompt has.
 WITHOUT_END: Final = 1 << 40
-"""More tokens than any prompt has."""
 
 
 @dataclass(frozen=True, slots=True)

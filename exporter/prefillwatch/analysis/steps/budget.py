@@ -35,14 +35,14 @@ from prefillwatch.analysis.tuning import DEFAULT, Tuning
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+#: The cost is learned anew when one in so many steps is new: a bound on work.
 NEWS: Final = 8
-"""The cost is learned anew when one in so many steps is new: a bound on work."""
 
+#: A longer busy time is not packed anew: a bound on work.
 MOST_STEPS: Final = 500
-"""A longer busy time is not packed anew: a bound on work."""
 
+#: Number of budgets tried between one power of two and the next.
 FINER: Final = 16
-"""Number of budgets tried between one power of two and the next."""
 
 
 class Policy(NamedTuple):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from prefillwatch.analysis.steps.packing import Prompt
 
+#: So many of the prompts that wait longest are looked at for a large one: a bound on work.
 OLDEST: Final = 64
-"""So many of the prompts that wait longest are looked at for a large one: a bound on work."""
 
 by_arrival = attrgetter("sent_ns")
 by_first_token = attrgetter("first_ns")

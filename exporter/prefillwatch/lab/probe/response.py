@@ -4,7 +4,7 @@ Two things are told apart. The *added gap* is the longest gap beyond the baselin
 chunked prefill it stops growing where the prompt fills the step budget. The *work* of a prompt is all the time by which
 it delays a victim, in one freeze or in many slow beats; it keeps growing, whatever the scheduler does.
 
-The cost is fitted to the work. Its formula is that of `analysis.cost.StepCost`, which the sidecar learns from traffic:
+The cost is fitted to the work. Its formula is that of `analysis.cost.StepLaw`, which the sidecar learns from traffic:
 so much per uncached token, more for each token of context before it (attention), and something for any prompt at all.
 """
 

@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +114,14 @@ class Sidecar(Command):
     def pids(self, role: str) -> list[int]:
         return [process["pid"] for process in self.state()["processes"] if process["role"] == role]
 
+    def _metrics(self) -> str | None:
+        """None while the observer says that it is busy."""
+        answer = httpx.get(f"{self.admin}/metrics", timeout=PATIENCE_S)
+        return None if answer.status_code == 503 else answer.text
+
     def value(self, name: str, **labels: str) -> float | None:
         """Sum of a metric's samples that have these labels; None where there are none."""
-        page = httpx.get(f"{self.admin}/metrics", timeout=PATIENCE_S).text
+        page = eventually(self._metrics, "the observer has no time for its metrics")
         found = [
             sample.value
             for family in text_string_to_metric_families(page)
@@ -124,6 +129,17 @@ class Sidecar(Command):
             if sample.name == f"prefillwatch_{name}" and labels.items() <= sample.labels.items()
         ]
         return sum(found) if found else None
+
+
+@contextlib.contextmanager
+def calm_sidecar(*arguments: str) -> Iterator[Sidecar]:
+    """`serve`, which must not have said anything of a fault in our own code when it ends."""
+    command = Sidecar("serve", *arguments)
+    try:
+        yield command
+    finally:
+        command.kill()
+    assert "Traceback" not in command.output, command.output
 
 
 class Stream:

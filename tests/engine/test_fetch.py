@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -12,10 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from tests.fakes.certificate import in_one_file
 
 from prefillwatch.engine.errors import FetchError
 from prefillwatch.engine.fetch import Answer, Fetcher
@@ -212,34 +208,14 @@ def test_over_a_unix_socket(running: Running, answering: Answering, tmp_path: Pa
     asyncio.run(go())
 
 
-def certificate(folder: Path) -> Path:
-    """A certificate for 127.0.0.1 signed by itself, and its key, in one PEM file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    signed = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    file = folder / "server.pem"
-    file.write_bytes(
-        signed.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return file
-
-
 def test_over_tls_only_with_trust(running: Running, answering: Answering, tmp_path: Path) -> None:
-    file = certificate(tmp_path)
+    file = in_one_file(tmp_path)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(file)
 
     async def ask(**options: Any) -> bytes:
         server = running({"/a": answering(b"page")}, tls=tls)
-        async with server as upstream, fetching(f"https://localhost:{upstream.port}", **options) as fetcher:
+        async with server as upstream, fetching(f"https://127.0.0.1:{upstream.port}", **options) as fetcher:
             return (await fetcher.get("/a", limit=MIB)).body
 
     assert asyncio.run(ask(ca_file=str(file))) == b"page"

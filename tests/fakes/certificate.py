@@ -36,3 +36,10 @@ def self_signed(folder: Path, good_for: datetime.timedelta = HOUR) -> tuple[Path
     certificate_file.write_bytes(built.public_bytes(pem))
     key_file.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
     return certificate_file, key_file
+
+
+def in_one_file(folder: Path) -> Path:
+    """Writes certificate and key into one file, as PEM."""
+    both = folder / "both.pem"
+    both.write_bytes(b"".join(file.read_bytes() for file in self_signed(folder)))
+    return both

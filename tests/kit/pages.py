@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 #: Status and body; or bodies that are answered in turn, the last for ever; or None: no answer ever comes.
 Behaviour = tuple[int, bytes] | list[bytes] | None
+
+
+@contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address at which requests get this handler, each in a thread."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 class Pages:
@@ -26,12 +43,9 @@ class Pages:
             def log_message(self, *_: object) -> None:
                 """Nothing: the output of a test belongs to what it tests."""
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.port = self._http.server_port
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
+        self._stack = ExitStack()
+        self.url = self._stack.enter_context(served(Handler))
+        self.port = int(self.url.rpartition(":")[2])
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         behaviour = self.routes.get(handler.path, (404, b"not found"))
@@ -49,6 +63,4 @@ class Pages:
 
     def close(self) -> None:
         self._ending.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        self._stack.close()

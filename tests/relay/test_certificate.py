@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.fakes.certificate import self_signed
+from tests.fakes.certificate import in_one_file, self_signed
 from tests.kit.eventually import eventually
 from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, post
 from tests.relay.running import RunningRelay
@@ -21,11 +21,7 @@ from prefillwatch.relay.certificate import context_of, read_shared, shared_memor
 @pytest.fixture
 def pems(tmp_path: Path) -> tuple[bytes, bytes]:
     """Two certificates with their keys."""
-    made = []
-    for name in ("old", "new"):
-        (tmp_path / name).mkdir()
-        made.append(b"".join(path.read_bytes() for path in self_signed(tmp_path / name)))
-    return made[0], made[1]
+    return in_one_file(tmp_path).read_bytes(), in_one_file(tmp_path).read_bytes()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.fakes.certificate import self_signed
+from tests.fakes.certificate import in_one_file
 from tests.kit.eventually import eventually
 from tests.relay.peers import LAST_CHUNK, STREAM_HEAD, Peer, ScriptedUpstream, chunk, event, get, post
 from tests.relay.running import RunningRelay
@@ -31,10 +31,7 @@ def memory(pem: Path) -> Iterator[int]:
 @pytest.fixture(scope="module")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Key and self-signed certificate for 127.0.0.1 in one file."""
-    certificate, key = self_signed(tmp_path_factory.mktemp("tls"))
-    both = certificate.with_name("both.pem")
-    both.write_bytes(key.read_bytes() + certificate.read_bytes())
-    return both
+    return in_one_file(tmp_path_factory.mktemp("tls"))
 
 
 def secured(client: Peer, pem: Path) -> Peer:

@@ -6,14 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx
 import pytest
-from tests.e2e.processes import Sidecar
+from tests.e2e.processes import Sidecar, calm_sidecar
 from tests.kit.eventually import eventually
+from tests.kit.pages import served
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"word"}}]}\n\n'
 
@@ -54,21 +54,14 @@ class _Odd(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def upstream() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Odd)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(_Odd) as url:
+        yield url
 
 
 @pytest.fixture
 def sidecar(upstream: str) -> Iterator[Sidecar]:
-    command = Sidecar("serve", "--upstream", upstream, "--usage", "inject")
-    yield command
-    command.kill()
-    assert "Traceback" not in command.output, command.output
+    with calm_sidecar("--upstream", upstream, "--usage", "inject") as command:
+        yield command
 
 
 def chat(sidecar: Sidecar, **more: str) -> httpx.Response:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.e2e.processes import Sidecar
+from tests.e2e.processes import Sidecar, calm_sidecar
 from tests.kit.eventually import eventually
+from tests.kit.pages import served
 
 MIB = 2**20
 
@@ -32,22 +32,15 @@ class _Echo(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def upstream() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(_Echo) as url:
+        yield url
 
 
 @pytest.fixture
 def sidecar(upstream: str) -> Iterator[Sidecar]:
     limits = ("--max-body", "4MiB", "--max-clients", "100", "--client-write-timeout", "1s")
-    command = Sidecar("serve", "--upstream", upstream, *limits)
-    yield command
-    command.kill()
-    assert "Traceback" not in command.output, command.output
+    with calm_sidecar("--upstream", upstream, *limits) as command:
+        yield command
 
 
 def test_what_is_refused_and_what_is_held_is_seen(sidecar: Sidecar) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.e2e.processes import CHAT, Sidecar
+from tests.e2e.processes import CHAT, Sidecar, calm_sidecar
 from tests.kit.eventually import eventually
 from tests.scenarios.playbook import text_of
 from tests.scenarios.upstream import Upstream, metrics
@@ -26,10 +26,8 @@ def upstream() -> Iterator[Upstream]:
 
 @pytest.fixture
 def sidecar(upstream: Upstream) -> Iterator[Sidecar]:
-    command = Sidecar("serve", "--upstream", upstream.url, "--log-format", "json")
-    yield command
-    command.kill()
-    assert "Traceback" not in command.output, command.output
+    with calm_sidecar("--upstream", upstream.url, "--log-format", "json") as command:
+        yield command
 
 
 async def request(sidecar: Sidecar, name: str, prompt_tokens: int, tokens: int, **script: float) -> None:

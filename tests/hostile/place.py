@@ -107,7 +107,6 @@ class Place:
             patience_s=_START_S,
             every_s=0.02,
         )
-        assert found is not None
         return found[1]
 
     def _await_ready(self) -> None:

@@ -17,7 +17,7 @@ EVERY_S = 0.005
 
 
 def eventually(
-    condition: Callable[[], T],
+    condition: Callable[[], T | None],
     what: str | Callable[[], str] = "it did not happen",
     patience_s: float = PATIENCE_S,
     every_s: float = EVERY_S,
@@ -32,7 +32,7 @@ def eventually(
 
 
 async def soon(
-    condition: Callable[[], T],
+    condition: Callable[[], T | None],
     what: str | Callable[[], str] = "it did not happen",
     patience_s: float = PATIENCE_S,
     every_s: float = EVERY_S,

@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefillwatch.relay.errors import FramingError, HeadError
 from prefillwatch.relay.framing import (
     MOST_CHUNKS,
     ChunkedScanner,
     CloseScanner,
-    FramingError,
     LengthScanner,
     Scanner,
     whole_chunk_prefixes,
 )
-from prefillwatch.relay.http_head import HeadError
 
 Fed = tuple[bytes, bytes, bool]  # what belonged to the body, its payload, whether it is complete
 

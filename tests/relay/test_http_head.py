@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefillwatch.relay.errors import HeadError
 from prefillwatch.relay.http_head import (
     MAX_HEADERS,
-    HeadError,
     end_of_head,
     has_body,
     parse_request,

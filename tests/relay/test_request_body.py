@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefillwatch.relay.framing import FramingError
+from prefillwatch.relay.errors import BodyTooLargeError, FramingError, WastefulChunksError
 from prefillwatch.relay.http_head import Request, parse_request
-from prefillwatch.relay.request_body import BodyTooLargeError, RequestBody, WastefulChunksError
+from prefillwatch.relay.request_body import RequestBody
 
 
 def request(framing: bytes) -> Request:

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import prefillwatch.relay
-from prefillwatch.wire.reasons import RelayReason
+from prefillwatch.wire.answer import AnswerReader
+from prefillwatch.wire.reasons import RelayReason, UnparsedReason
 from prefillwatch.wire.tap import End, Finish, Kind, decode_payload, encode_payload
 
 RELAY = Path(prefillwatch.relay.__file__).parent
@@ -26,3 +27,12 @@ def test_every_word_has_its_place_in_the_relay_and_no_other_word_is_used_there()
     assert used == {reason.name for reason in RelayReason}
     loose = re.compile(r'(?:HeadError|refuse|reject|fail|_break_off|_error_answer)\((?:[\w.]+, )*"[a-z_]+"')
     assert not {path.name: found for path, text in sources.items() if (found := loose.findall(text))}
+
+
+def test_reasons_for_what_was_not_counted_are_label_values_by_their_names() -> None:
+    assert [reason.value for reason in UnparsedReason] == [reason.name.lower() for reason in UnparsedReason]
+    reader = AnswerReader("chat_completions", "text/event-stream")
+    reader.feed(b"data: {nonsense\n\n")
+    reader.finish()
+    assert reader.unparsed == {"json": 1}
+    assert all(type(word) is str for word in reader.unparsed)

@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING, Final
 from prefillwatch.relay.bodies import Claim, Loss
 from prefillwatch.relay.bodies import State as Room
 from prefillwatch.relay.client_state import NEXT, RESTING, UNREAD, ClientState, ClientStateError
+from prefillwatch.relay.errors import BodyTooLargeError, HeadError, MessageError, WastefulChunksError
 from prefillwatch.relay.exchange.commands import Farewell
-from prefillwatch.relay.framing import FramingError
-from prefillwatch.relay.http_head import (
-    MAX_OPTIONS,
-    MAX_REQUEST_HEAD,
-    HeadError,
-    Request,
-    end_of_head,
-    parse_request,
-)
+from prefillwatch.relay.http_head import MAX_OPTIONS, MAX_REQUEST_HEAD, Request, end_of_head, parse_request
 from prefillwatch.relay.reactor import EDGES, ENDED, monotonic_ns
-from prefillwatch.relay.request_body import BodyTooLargeError, RequestBody, WastefulChunksError
+from prefillwatch.relay.request_body import RequestBody
 from prefillwatch.relay.sockets import limit_unacknowledged, unacknowledged
 from prefillwatch.relay.upstream import ByteStream, abort_on_close
 from prefillwatch.wire.reasons import RelayReason
@@ -259,7 +252,7 @@ class ClientConnection:
         except BodyTooLargeError:
             self._refuse_size()
             return
-        except (FramingError, HeadError):
+        except MessageError:
             self.refuse(400, RelayReason.FRAMING, "The chunked body is malformed.")
             return
         if payload and not self._grow(len(payload), body.most):

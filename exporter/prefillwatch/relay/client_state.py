@@ -9,6 +9,7 @@ import enum
 from types import MappingProxyType
 from typing import Final
 
+from prefillwatch.relay.errors import StateError
 from prefillwatch.units import NS
 
 
@@ -68,7 +69,7 @@ PLACE_PATIENCE_NS: Final = MappingProxyType(
 )
 
 
-class ClientStateError(Exception):
+class ClientStateError(StateError):
     """A state that cannot come next."""
 
     def __init__(self, state: ClientState, wanted: ClientState) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, Protocol
 
+from prefillwatch.relay.errors import FramingError
 from prefillwatch.relay.http_head import Header, parse_trailer
 
 _MAX_SIZE_LINE: Final = 4096
@@ -27,10 +28,6 @@ _PLAIN_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n")
 #: What can still become a size line.
 _SIZE_LINE_START: Final = re.compile(rb"[0-9A-Fa-f]{1,15}(?:[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?)\r?")
 _TEXT_OF_LINE: Final = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*\r?")
-
-
-class FramingError(ValueError):
-    """Bytes that are no chunked body."""
 
 
 class Scanner(Protocol):

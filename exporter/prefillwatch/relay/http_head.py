@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from prefillwatch.relay.errors import HeadError
 from prefillwatch.wire.reasons import RelayReason
 
 MAX_REQUEST_HEAD: Final = 64 * 1024
@@ -40,15 +41,6 @@ _FRAMING_FIELDS: Final = frozenset((b"content-length", b"transfer-encoding", b"h
 #: Servers that hand headers on as variables make the same of ``-`` and ``_``.
 _MISTAKABLE: Final = frozenset((b"content_length", b"transfer_encoding"))
 _NO_BODY: Final = frozenset((204, 304))
-
-
-class HeadError(ValueError):
-    """A head that is refused. ``status`` is the answer a client gets for it, ``reason`` why."""
-
-    def __init__(self, status: int, reason: RelayReason, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
 
 
 class Header(NamedTuple):

@@ -6,20 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from prefillwatch.relay.blocks import Blocks
+from prefillwatch.relay.errors import BodyTooLargeError, WastefulChunksError
 from prefillwatch.relay.forwarding import forwarded_trailers
 from prefillwatch.relay.framing import ChunkedScanner, LengthScanner
 from prefillwatch.relay.http_head import Header, Request
 
 #: Chunks cost time each, however small: their framing may be a quarter of the payload, and this much at first.
 _FRAMING_ALLOWANCE: Final = 64 * 1024
-
-
-class BodyTooLargeError(ValueError):
-    """More bytes came than a request may have."""
-
-
-class WastefulChunksError(BodyTooLargeError):
-    """More bytes of framing came than the payload needs."""
 
 
 class RequestBody:

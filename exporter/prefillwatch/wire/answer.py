@@ -14,6 +14,7 @@ from prefillwatch.wire import chat, completions, messages, responses
 from prefillwatch.wire.facts import AnswerFacts
 from prefillwatch.wire.faults import place_of
 from prefillwatch.wire.inflate import Identity, InflateError, Inflater, Spent, inflater_for
+from prefillwatch.wire.reasons import UnparsedReason
 from prefillwatch.wire.sse import EventParser
 from prefillwatch.wire.structure import has_more_marks
 from prefillwatch.wire.template import NO_STRING, Constant, Template, decode_string, learn
@@ -188,7 +189,7 @@ class AnswerReader(AnswerFacts):
             document = b"".join(self._document)
             self._document.clear()
             if has_more_marks(document, _MOST_ANSWER_MARKS):
-                self._stop("too_long")
+                self._stop(UnparsedReason.TOO_LONG)
                 return
             try:
                 self._read_document(document, self)
@@ -201,10 +202,10 @@ class AnswerReader(AnswerFacts):
     def skipped(self) -> None:
         """Bytes of the answer were left out here for being too many."""
         if self._read_document is not None:
-            self._stop("too_long")
+            self._stop(UnparsedReason.TOO_LONG)
             return
-        if "too_long" not in self.unparsed:
-            self._count("too_long")
+        if UnparsedReason.TOO_LONG not in self.unparsed:
+            self._count(UnparsedReason.TOO_LONG)
         self.hole()
 
     def hole(self) -> None:
@@ -214,7 +215,7 @@ class AnswerReader(AnswerFacts):
         if self._read_event is not None and self._inflater is None:
             self._parser.resync()
         elif self._read_event is not None or self._read_document is not None:
-            self._stop("hole")
+            self._stop(UnparsedReason.HOLE)
 
     def _finish_events(self, read_event: EventReader) -> None:
         # A last event without its blank line counts for nothing, but usage or [DONE] in it are worth knowing.
@@ -233,7 +234,7 @@ class AnswerReader(AnswerFacts):
             inflater = inflater_for(content_encoding, MAX_INFLATED_BYTES)
             self._inflater = None if isinstance(inflater, Identity) else inflater
         except InflateError:
-            self._stop("encoding")
+            self._stop(UnparsedReason.ENCODING)
 
     def _feed(self, data: bytes) -> int:
         self._begin_read()
@@ -263,7 +264,7 @@ class AnswerReader(AnswerFacts):
                 raise InflateError("too much")
             return inflated
         except InflateError as error:
-            self._count("encoding")
+            self._count(UnparsedReason.ENCODING)
             self.complete = False
             self._inflater = Spent()
             return error.inflated
@@ -276,7 +277,7 @@ class AnswerReader(AnswerFacts):
         if self._parser.comments > comments_before:
             self._senseless = 0
         elif self._senseless > MAX_SENSELESS_BYTES:
-            self._stop("no_events")
+            self._stop(UnparsedReason.NO_EVENTS)
             return
         self._idle = self._parser.idle
         if self._lessons and self._idle and self.token_events > events_before:
@@ -342,16 +343,16 @@ class AnswerReader(AnswerFacts):
     def _keep(self, data: bytes) -> None:
         self._document_size += len(data)
         if self._document_size > MAX_ANSWER_BYTES:
-            self._stop("too_long")
+            self._stop(UnparsedReason.TOO_LONG)
         else:
             self._document.append(data)
 
     def _give_up(self, error: Exception) -> None:
         """A fault of ours costs what is left of this answer, not the figures of all others."""
         self.fault = place_of(error)
-        self._stop("internal")
+        self._stop(UnparsedReason.INTERNAL)
 
-    def _stop(self, reason: str) -> None:
+    def _stop(self, reason: UnparsedReason) -> None:
         """Give the rest of this answer up."""
         self._count(reason)
         self.complete = False
@@ -360,5 +361,6 @@ class AnswerReader(AnswerFacts):
         self._document.clear()
         self._inflater = None
 
-    def _count(self, reason: str) -> None:
-        self._unparsed[reason] = self._unparsed.get(reason, 0) + 1
+    def _count(self, reason: UnparsedReason) -> None:
+        word = reason.value
+        self._unparsed[word] = self._unparsed.get(word, 0) + 1

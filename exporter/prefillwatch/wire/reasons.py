@@ -1,8 +1,4 @@
-"""Why a relay refused a request, left a client, or did not pass an answer on to its end: one word for each case.
-
-They stand in END records, in the ``code`` of our own error answers, and as label values in metrics, so a word that
-exists keeps its meaning. What ends well, and a client that just leaves, has no reason.
-"""
+"""One word for each thing that did not go well. They are label values in metrics, so a word keeps its meaning."""
 
 from __future__ import annotations
 
@@ -10,7 +6,11 @@ import enum
 
 
 class RelayReason(str, enum.Enum):
-    """Members are their words."""
+    """Why a relay refused a request, left a client, or did not pass an answer on to its end. Members are their words.
+
+    They stand in END records and in the ``code`` of our own error answers, too. What ends well, and a client that just
+    leaves, has no reason.
+    """
 
     # The request is not one that we pass on.
     REQUEST_LINE = "request_line"
@@ -47,6 +47,21 @@ class RelayReason(str, enum.Enum):
     IDLE_LIMIT = "idle_limit"  # it was silent for longer than is allowed
     # Ourselves.
     DRAIN = "drain"  # the time for draining was over
+    INTERNAL = "internal"  # a fault of ours
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class UnparsedReason(str, enum.Enum):
+    """Why an event or a body of an answer was passed on without being counted. Members are their words."""
+
+    UTF8 = "utf8"  # it is not even text
+    JSON = "json"
+    TOO_LONG = "too_long"  # it was not tried, or was left out for being too much
+    HOLE = "hole"  # bytes of it were lost
+    ENCODING = "encoding"  # it cannot be inflated
+    NO_EVENTS = "no_events"  # a stream without an event
     INTERNAL = "internal"  # a fault of ours
 
     def __str__(self) -> str:

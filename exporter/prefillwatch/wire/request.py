@@ -25,6 +25,7 @@ from prefillwatch.wire.fingerprint import (
     token_fingerprint,
 )
 from prefillwatch.wire.inflate import InflateError, inflate_beginning
+from prefillwatch.wire.reasons import UnparsedReason
 from prefillwatch.wire.routes import GENERATING, endpoint_of
 from prefillwatch.wire.structure import MOST_MARKS, has_more_marks
 from prefillwatch.wire.tolerant import TolerantDecoder, UnreadableError
@@ -220,7 +221,7 @@ def _envelope(body: bytes) -> Body:
     try:
         return _envelopes.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        raise UnreadableError("json") from None
+        raise UnreadableError(UnparsedReason.JSON) from None
 
 
 def _as_utf8(body: bytes) -> bytes:

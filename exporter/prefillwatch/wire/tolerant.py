@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from prefillwatch.wire.reasons import UnparsedReason
 from prefillwatch.wire.structure import has_more_marks
 
 S = TypeVar("S")
@@ -24,10 +25,10 @@ _MAX_VALUES: Final = 500_000
 
 
 class UnreadableError(Exception):
-    """Not JSON: `reason` is `utf8` where the bytes are not even text, else `json`. `too_long`: it was not tried."""
+    """Not JSON: `reason` is UTF8 where the bytes are not even text, else JSON. TOO_LONG: it was not tried."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
+    def __init__(self, reason: UnparsedReason) -> None:
+        super().__init__(reason.value)
         self.reason = reason
 
 
@@ -68,7 +69,7 @@ class TolerantDecoder(Generic[S]):
 
 def _any_json(data: bytes) -> Any:
     if has_more_marks(data, _MAX_VALUES):
-        raise UnreadableError("too_long")
+        raise UnreadableError(UnparsedReason.TOO_LONG)
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -79,7 +80,7 @@ def _any_json(data: bytes) -> Any:
         # A lone surrogate must not get any further: no text that holds one can be written anywhere.
         return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        raise UnreadableError("json" if _is_text(data) else "utf8") from None
+        raise UnreadableError(UnparsedReason.JSON if _is_text(data) else UnparsedReason.UTF8) from None
 
 
 def _is_text(data: bytes) -> bool:

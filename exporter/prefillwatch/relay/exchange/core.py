@@ -16,6 +16,7 @@ import msgspec
 from prefillwatch.relay import injection
 from prefillwatch.relay.answer import Answer
 from prefillwatch.relay.error_answers import error_answer
+from prefillwatch.relay.errors import HeadError, MessageError
 from prefillwatch.relay.exchange.commands import (
     Begin,
     Commands,
@@ -29,15 +30,7 @@ from prefillwatch.relay.exchange.commands import (
 )
 from prefillwatch.relay.exchange.state import HELD_UP, TRANSITIONS, Event, ExchangeStateError, State
 from prefillwatch.relay.forwarding import interim_head
-from prefillwatch.relay.framing import FramingError
-from prefillwatch.relay.http_head import (
-    MAX_RESPONSE_HEAD,
-    HeadError,
-    Request,
-    Response,
-    end_of_head,
-    parse_response,
-)
+from prefillwatch.relay.http_head import MAX_RESPONSE_HEAD, Request, Response, end_of_head, parse_response
 from prefillwatch.relay.observed_head import observed_request, observed_response
 from prefillwatch.relay.repeating import Repeat, repeat_of
 from prefillwatch.wire.in_flight import BLOCKED, Stage
@@ -184,7 +177,7 @@ class ExchangeCore:
             else:
                 self._fire(Event.DATA)
                 self._pass_on(self.answer, self.answer.feed(data), now, out)
-        except (HeadError, FramingError) as error:
+        except MessageError as error:
             self._fire(Event.MALFORMED)
             out += self._fail(502, RelayReason.MALFORMED, f"Upstream's answer is not HTTP/1.1: {error}", now)
         return out

@@ -13,6 +13,8 @@ import enum
 from types import MappingProxyType
 from typing import Final
 
+from prefillwatch.relay.errors import StateError
+
 
 class State(enum.IntEnum):
     RECEIVING = 0  # the request's head is known, its body is still coming
@@ -104,7 +106,7 @@ PASSING: Final = frozenset((_S.HEAD, _S.STREAMING, _S.ENDING))
 HELD_UP: Final = frozenset((_S.HEAD_BLOCKED, _S.BLOCKED, _S.FLUSHING))
 
 
-class ExchangeStateError(Exception):
+class ExchangeStateError(StateError):
     """An event that cannot happen in the state the exchange is in."""
 
     def __init__(self, event: Event, state: State) -> None:

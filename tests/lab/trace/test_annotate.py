@@ -49,7 +49,7 @@ def test_steps_prefill_and_gap_lie_on_the_clock_of_the_trace(tmp_path: Path) -> 
     assert named == {1: "engine steps", 2: "prefill", 3: "widest gap between decode kernels"}
     spans = [event for event in events if event["ph"] == "X"]
     steps = [span for span in spans if span["tid"] == 1]
-    assert [step["name"] for step in steps[3:5]] == ["decode, 22.0 ms", "with a prompt, 39.0 ms"]
+    assert [step["name"] for step in steps[3:5]] == ["decode, 22 ms", "with a prompt, 39 ms"]
     assert [step["ts"] for step in steps[:2]] == pytest.approx([FEW.start_us, FEW.start_us + 22_000], abs=10)
     assert steps[4]["args"] == {"step": 4, "busy_ratio": 0.97, "prompt_tokens": 353, "answers": 4}
     (prefill,) = [span for span in spans if span["tid"] == 2]

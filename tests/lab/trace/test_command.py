@@ -33,7 +33,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
     json_file, svg, png, annotated = (tmp_path / name for name in ("f.json", "b.svg", "b.png", "n.json.gz"))
     result = invoke(source, "--json", json_file, "--svg", svg, "--png", png, "--annotate", annotated)
     assert result.exit_code == 0
-    assert "a step every 39.0 ms instead of every 22.0 ms" in " ".join(result.output.split())
+    assert "a step every 39 ms instead of every 22 ms" in " ".join(result.output.split())
     assert f"Annotated trace, for https://ui.perfetto.dev: {annotated}" in result.output
     told = json.loads(json_file.read_text())
     assert told["file"] == "a.pt.trace.json.gz"

@@ -105,7 +105,7 @@ def test_what_will_be_sent_at_most_is_told_before_anything_is(sim: Sim, start: C
     probe: Command = start(Command, "probe", "--url", sim.url, *QUICK, "--inject", "1")
     assert probe.wait() == 0
     lines = probe.output.splitlines()
-    assert re.match(r"at most [\d,]+ tokens \(.+\), between 1 s and \d+ min", lines[1])
+    assert re.match(r"at most [\d,]+ tokens \(.+\), between [\d.]+ s and [\d.]+ min", lines[1])
     assert lines[2] == "getting to know the server"
 
 

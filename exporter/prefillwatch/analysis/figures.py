@@ -10,7 +10,7 @@ from prefillwatch.analysis.arrays import FloatArray, IntArray, by_value
 from prefillwatch.analysis.cost import Costs, StepSample
 from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.model_books import Models
-from prefillwatch.analysis.requests import PromptBuckets, Request
+from prefillwatch.analysis.requests import LOST, PromptBuckets, Request
 from prefillwatch.analysis.steps import StepFacts
 from prefillwatch.analysis.tokens import Gaps
 from prefillwatch.analysis.tuning import DEFAULT, GapRules
@@ -129,8 +129,8 @@ class Figures:
 
     # --- Ends ---
 
-    def ended(self, request: Request, time_ns: int, outcome: str | None) -> None:
-        """The exchange is over; ``outcome`` None: how is not known, and it counts as no request."""
+    def ended(self, request: Request, time_ns: int, outcome: str) -> None:
+        """The exchange is over. With the outcome `LOST` its end is not known, and it counts as no request."""
         if request.generating and request.sent_ns:
             self.prompt(request, time_ns)
             self._sink.prompt(request.model, request.prompt_tokens, request.cached_tokens)
@@ -143,6 +143,6 @@ class Figures:
                 self._overcounted[request.model] = self._overcounted.get(request.model, 0) - missing
             if request.events and not request.events_reported:
                 self._sink.tokens_per_event(request.model, request.generated / request.events, request.events)
-        if outcome is not None:
+        if outcome != LOST:
             self._models[request.model].concurrency.finished()
             self._sink.finished(request.model, request.endpoint, outcome)

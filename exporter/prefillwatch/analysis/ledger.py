@@ -1,12 +1,8 @@
 """The ledger: from the reads of all streams to facts. It holds the order of the stages; each stage keeps its own books.
+The map of the stages is in the package's docstring.
 
 Reads of tokens are collected and worked through several times a second (`advance`), all streams and relays together and
-in order of time, since what froze which stream shows only in the whole picture:
-
-    reads -> gaps (GapBook) -> engine steps (Heartbeat) -> prompts in them (PrefillTimeline)
-          -> population and bucket of each gap (GapPopulations), stalls and their causes (StallTracker)
-
-Pure: times come in as monotonic nanoseconds, facts go out to a `Sink`.
+in order of time, since what froze which stream shows only in the whole picture. Facts go out to a `Sink`.
 """
 
 from __future__ import annotations
@@ -239,7 +235,18 @@ class Ledger:
                 self._figures.split(request, split.queue_ns, split.prefill_ns)
         ended, self._ended = self._ended, []
         for request, time_ns, outcome in ended:
-            self._close(request, time_ns, outcome)
+            if not request.first_ns:
+                self.timeline.gone(request.rid, time_ns)
+            self.causes.left(request, time_ns, outcome)
+            if outcome != LOST:
+                self._promises.ended(request, time_ns, outcome)
+            self._figures.ended(request, time_ns, outcome)
+            for choice, slot in request.slots.items():
+                self.book.close(slot)
+                if choice not in request.over:
+                    self.heartbeat.left(slot)
+            self._figures.decoding(request.model, -request.decoding, time_ns)
+            self.requests.pop(request.rid, None)
         self.causes.advance(now_ns)
         self._figures.advance(now_ns)
 
@@ -271,8 +278,6 @@ class Ledger:
         """What is silent now, and which of it is frozen: the one answer for metrics, API, page and alerts."""
         return self.causes.watch.silences(now_ns, self.heartbeat.clear_step_ns)
 
-    # --- The end of a request ---
-
     def _end_choices(self, now_ns: int) -> None:
         over, self._over = self._over, []
         for request, choice in over:
@@ -293,18 +298,3 @@ class Ledger:
         self.book.finish(slot, done=False)
         self.heartbeat.joined(slot, time_ns)
         self._figures.decoding(request.model, 1, time_ns)
-
-    def _close(self, request: Request, time_ns: int, outcome: str) -> None:
-        if not request.first_ns:
-            self.timeline.gone(request.rid, time_ns)
-        self.causes.left(request, time_ns, outcome)
-        known = outcome != LOST
-        if known:
-            self._promises.ended(request, time_ns, outcome)
-        self._figures.ended(request, time_ns, outcome if known else None)
-        for choice, slot in request.slots.items():
-            self.book.close(slot)
-            if choice not in request.over:
-                self.heartbeat.left(slot)
-        self._figures.decoding(request.model, -request.decoding, time_ns)
-        self.requests.pop(request.rid, None)

@@ -30,9 +30,9 @@ class Return(NamedTuple):
     """That it brought, in units of the stream's average token event."""
     chars: int = 0
     chars_before: int = 0
-    """Of the stream, in all reads before it; 0 while they are too few to tell of an average …"""
+    """Of the stream, in all reads before it; 0 while they are too few for an average."""
     events_before: int = 0
-    """… and the token events of those."""
+    """Token events in the same reads."""
     first_burst: int = 0
     """Token events of the read before it, if that was the first of the stream."""
 

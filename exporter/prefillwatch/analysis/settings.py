@@ -58,4 +58,4 @@ class AnalysisSettings(msgspec.Struct, frozen=True):
     stall: StallRule = StallRule()
     wait: WaitRule = WaitRule()
     slo: Slo = Slo()
-    max_models: int = 32
+    max_models: int = limits.MAX_MODELS

@@ -41,6 +41,8 @@ STALL_FACTOR: Final = 4.0
 STALL_ALWAYS: Final = 1.0
 WAIT_MIN: Final = 2.0
 WAIT_FACTOR: Final = 4.0
+#: Model names with series of their own; the setting max_models.
+MAX_MODELS: Final = 32
 
 # --- Stalls and who causes them ---
 

@@ -193,7 +193,7 @@ class Settings(BaseModel):
         limits.ITL_PROMISE, description="promised gap between two tokens; token deadlines and advice are made from it"
     )
     max_models: Annotated[int, count(1, 1000), ANALYSIS] = Field(
-        32, description="model names with series of their own; further ones count as other"
+        limits.MAX_MODELS, description="model names with series of their own; further ones count as other"
     )
     flight_recorder_dir: Annotated[Path | None, FOLDER, OBSERVER] = Field(
         None, description="after an incident, write what was seen last to a file here, without texts; play it by replay"

@@ -14,7 +14,7 @@ from prefillwatch.core.inputs import Models, TapPacket
 from prefillwatch.export.exposition import render
 from prefillwatch.observer.observation import Observation
 from prefillwatch.settings.declared import DEFAULTS
-from prefillwatch.settings.views import observer_view
+from prefillwatch.settings.views import analysis_view
 from prefillwatch.units import NS
 from prefillwatch.wire.tap import End, Finish, Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
 
@@ -74,8 +74,7 @@ class Feeder:
     scrape: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
-        settings = observer_view(DEFAULTS, tap_fds=(), control_fd=-1)
-        self.observation = Observation(settings.analysis, clock=lambda: self.now)
+        self.observation = Observation(analysis_view(DEFAULTS), clock=lambda: self.now)
         self.observation.feed(Models(("bench",)))
         self.builder = PacketBuilder(relay=0, epoch=1)
 

@@ -24,7 +24,7 @@ from prefillwatch.export.admin_server import serve_admin
 from prefillwatch.observer.observation import Observation
 from prefillwatch.observer.process import BEAT_S
 from prefillwatch.settings.declared import DEFAULTS
-from prefillwatch.settings.views import observer_view
+from prefillwatch.settings.views import analysis_view
 from prefillwatch.units import NS
 from prefillwatch.wire.tap import PacketBuilder
 
@@ -69,7 +69,7 @@ class Observed:
     """An observer of streams that have 40 tokens a second each, a step of the engine at a time."""
 
     def __init__(self) -> None:
-        self.observation = Observation(observer_view(DEFAULTS, tap_fds=(), control_fd=-1).analysis)
+        self.observation = Observation(analysis_view(DEFAULTS))
         self.observation.feed(Models(("bench",)))
         self._builder = PacketBuilder(relay=0, epoch=1)
         self._feeding_ns = 0

@@ -16,7 +16,7 @@ from prefillwatch.export.admin import create_app
 from prefillwatch.export.admin_server import serve_admin
 from prefillwatch.observer.observation import Observation
 from prefillwatch.settings.declared import DEFAULTS
-from prefillwatch.settings.views import observer_view
+from prefillwatch.settings.views import analysis_view
 from prefillwatch.wire.tap import Kind, PacketBuilder, RequestHead, ResponseHead, encode_payload
 
 STEP_S = 0.1
@@ -55,7 +55,7 @@ class Crowd:
         assert not self._thread.is_alive()
 
     async def _run(self) -> None:
-        self.observation = observed = Observation(observer_view(DEFAULTS, tap_fds=(), control_fd=-1).analysis)
+        self.observation = observed = Observation(analysis_view(DEFAULTS))
         observed.feed(Models(tuple(self._models)))
         listener, stop = socket.create_server(("127.0.0.1", 0)), asyncio.Event()
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -150,7 +150,7 @@ def test_images_are_no_text_once_upstream_has_accepted_them(observed: Observed, 
 
 @pytest.mark.parametrize("status", [401, 404, 503])
 def test_a_large_body_that_upstream_refuses_is_never_read(observed: Observed, relay: Relay, status: int) -> None:
-    clock = observed.taps.bodies._cpu_clock = Cpu(1)  # type: ignore[assignment]
+    clock = observed.taps.bodies._cpu_clock = Cpu(1)
     stream = send(relay, 1000, chat("x" * SMALL_BYTES))
     assert observed.taps.bodies.held > SMALL_BYTES
     relay.response(1100, stream, status)

@@ -36,7 +36,7 @@ def empty(observed: Observed) -> None:
     assert not any(ledger._figures._decoding.values())
     assert not ledger._figures._unsized
     left = [ledger.causes.watch.open, ledger.causes.watch._owners, ledger.causes._waits._late]
-    left += [ledger.causes.evidence.requests.awaiting, queue.waiting, queue.unplaced, queue.firsts]  # type: ignore[list-item]
+    left += [ledger.causes.evidence.requests.awaiting, queue.waiting, queue.unplaced, queue.firsts]
     assert not any(left)
     assert all(prompt.is_over for prompt in queue._known.values())
     assert not [incident for incident in ledger.causes.incidents.open if incident.live]
@@ -347,7 +347,7 @@ def test_a_list_of_which_a_slice_was_lost_closes_nothing_that_is_alive() -> None
 def test_an_observer_told_the_same_of_another_release_understands_what_it_knows() -> None:
     observed = Observed()
     builder = PacketBuilder(0, 3)
-    builder.add(ns(0), 0, 200, b"?")  # type: ignore[arg-type]
-    builder.add(ns(0), 1, 201, b"?")  # type: ignore[arg-type]
+    builder.add(ns(0), 0, 200, b"?")
+    builder.add(ns(0), 1, 201, b"?")
     observed.taps.feed(builder.take(), ns(0))
     assert (observed.taps.unreadable, observed.taps.out_of_order) == (0, 0)

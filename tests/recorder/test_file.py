@@ -194,7 +194,8 @@ class TestBadFiles:
 class TestChunks:
     def test_what_goes_in_comes_out(self) -> None:
         rng = random.Random(3)
-        builder, expected = ChunkBuilder(), []
+        builder = ChunkBuilder()
+        expected: list[tuple[Kind, int, object]] = []
         for number in range(50):
             if rng.random() < 0.5:
                 payload = rng.randbytes(rng.randrange(300))

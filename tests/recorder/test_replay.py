@@ -59,7 +59,13 @@ def test_whoever_looks_at_a_replay_changes_nothing_in_it(seed: int, tmp_path: Pa
         shown.viewers.join()
         for entry in file.entries():
             if rng.random() < 0.3:
-                rng.choice([shown.snapshot, shown.page, shown.state, lambda: shown.incidents(9)])()
+                looks: list[Callable[[], object]] = [
+                    shown.snapshot,
+                    shown.page,
+                    shown.state,
+                    lambda: shown.incidents(9),
+                ]
+                rng.choice(looks)()
             replay.play(entry)
     assert page(shown) == page(played(live.path)) == page(live.observation)
     assert incidents(shown) == incidents(live.observation)

@@ -2,7 +2,7 @@
 
     make sensitivity                                   all tunables, on pieces of seven recordings: ten minutes of CPU
     make sensitivity ARGS="cost.slack clock.…"         these
-    make sensitivity ARGS="--whole"                    on all recordings, whole: ten times as long
+    make sensitivity ARGS="--whole"                    on all recordings, whole: about an hour of CPU
     make sensitivity ARGS="--write"                    and put the table into docs/sensitivity.md
 
 A row tells by how much precision, recall, right names, and the share of other causes that were named right, change in
@@ -25,6 +25,8 @@ from tests.sensitivity.pieces import PIECES, Piece, all_pieces, read
 from prefillwatch.analysis.tuning import DEFAULT, sheet
 
 MOVES: Final = (0.7, 1.3)
+#: Groups that decide nothing of what is counted here: stalls and whose prompts they were.
+NOT_COUNTED: Final = ("advice", "waits", "incidents")
 #: Causes that have a name of their own; what else stalled the engine has no right answer.
 _OTHERS: Final = ("engine_pause", "frontend", "preemption")
 
@@ -66,7 +68,7 @@ def main() -> int:
         prog="python -m tests.sensitivity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     known = [each.name for each in sheet()]
-    parser.add_argument("names", nargs="*", metavar="GROUP.FIELD", help="default: the whole sheet")
+    parser.add_argument("names", nargs="*", metavar="GROUP.FIELD", help="default: all but advice, waits, incidents")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at the same time (default: cores)")
     parser.add_argument("--whole", action="store_true", help="all recordings, whole")
     parser.add_argument("--write", action="store_true", help="write docs/sensitivity.md")
@@ -74,7 +76,7 @@ def main() -> int:
     unknown = set(args.names) - set(known)
     if unknown:
         parser.error(f"there is no tunable {', '.join(sorted(unknown))}; see prefillwatch/analysis/tuning.py")
-    names = args.names or known
+    names = args.names or [each for each in known if each.split(".")[0] not in NOT_COUNTED]
     _pieces.extend(all_pieces() if args.whole else [read(name, seconds) for name, seconds in PIECES.items()])
     jobs = [("", 1.0), *((name, move) for name in names for move in MOVES)]
     rows: dict[str, list[str]] = {}

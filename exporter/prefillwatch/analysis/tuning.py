@@ -19,7 +19,7 @@ T = TypeVar("T", int, float)
 
 def tunable(value: T, unit: str, origin: str, noticed: str = "") -> T:
     """A field with a unit, the reason for its value, and what notices when it moves by 30 %: names of test files, and
-    "recordings" (`make sensitivity`). Empty: nothing does."""
+    "recordings" (`make sensitivity`), or "nothing". Empty: not asked yet."""
     return field(default=value, metadata={"unit": unit, "origin": origin, "noticed": noticed})
 
 
@@ -28,13 +28,19 @@ class StepClock:
     """Reads to steps (`steps.heartbeat`)."""
 
     most_of_a_step: float = tunable(
-        0.8, "clear steps", "reads of one step come within a fraction of it; no second step begins before a whole one"
+        0.8,
+        "clear steps",
+        "reads of one step come within a fraction of it; no second step begins before a whole one",
+        "test_heartbeat",
     )
     after_a_long_step: float = tunable(
-        1.5, "clear steps", "delivery after a long step spread over 10 ms where clear steps took 9"
+        1.5,
+        "clear steps",
+        "delivery after a long step spread over 10 ms where clear steps took 9",
+        "test_heartbeat, recordings",
     )
     widest_spread_ns: int = tunable(
-        50 * MS, "ns", "reads further apart are never one step, also while no clear step is known"
+        50 * MS, "ns", "reads further apart are never one step, also while no clear step is known", "recordings"
     )
 
 
@@ -42,14 +48,21 @@ class StepClock:
 class ClearSteps:
     """What a step takes without a prompt (`cost.clear_step`)."""
 
-    kept: int = tunable(64, "steps", "of each level of concurrency; follows a growing context within seconds")
-    enough: int = tunable(8, "steps", "the median of fewer jumps")
-    standard_deviations: float = tunable(5.0, "deviations", "the scatter of real steps has long tails")
-    least_rise: float = tunable(0.15, "of a clear step", "a batch grows by as much without a prompt")
-    quick_quantile: float = tunable(
-        0.25, "of all steps", "where requests wait all the time, the quickest steps are those without a prompt"
+    kept: int = tunable(
+        64, "steps", "of each level of concurrency; follows a growing context within seconds", "nothing"
     )
-    quick_spread: float = tunable(2.0, "times that quantile", "up to here a step counts as one of the quick ones")
+    enough: int = tunable(8, "steps", "the median of fewer jumps", "test_clear_step")
+    standard_deviations: float = tunable(5.0, "deviations", "the scatter of real steps has long tails", "nothing")
+    least_rise: float = tunable(0.15, "of a clear step", "a batch grows by as much without a prompt", "test_clear_step")
+    quick_quantile: float = tunable(
+        0.25,
+        "of all steps",
+        "where requests wait all the time, the quickest steps are those without a prompt",
+        "nothing",
+    )
+    quick_spread: float = tunable(
+        2.0, "times that quantile", "up to here a step counts as one of the quick ones", "nothing"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +70,38 @@ class FirstTokens:
     """First tokens to steps (`steps.open_steps`, `steps.engine_reported`, `steps.timeline`)."""
 
     after_first_read_ns: int = tunable(
-        15 * MS, "ns", "largest distance seen from a step's first read to a first token of the same step"
+        15 * MS,
+        "ns",
+        "largest distance seen from a step's first read to a first token of the same step",
+        "test_open_steps, test_reported_steps, recordings",
     )
-    before_first_read_ns: int = tunable(10 * MS, "ns", "the same, where the first token was delivered first")
+    before_first_read_ns: int = tunable(10 * MS, "ns", "the same, where the first token was delivered first", "nothing")
     after_reported_end_ns: int = tunable(
-        20 * MS, "ns", "longer than after a first read: delivery lies between the engine's own clock and us as well"
+        20 * MS,
+        "ns",
+        "longer than after a first read: delivery lies between the engine's own clock and us as well",
+        "nothing",
     )
     before_reported_end_ns: int = tunable(
-        5 * MS, "ns", "shorter than before a first read: nothing is delivered before it is made; clocks differ a little"
+        5 * MS,
+        "ns",
+        "shorter than before a first read: nothing is delivered before it is made; clocks differ a little",
+        "nothing",
     )
-    on_its_way_ns: int = tunable(100 * MS, "ns", "the API server tokenises a long prompt before the engine sees it")
+    on_its_way_ns: int = tunable(
+        100 * MS, "ns", "the API server tokenises a long prompt before the engine sees it", "test_timeline"
+    )
     reported_late_ns: int = tunable(
-        100 * MS, "ns", "the engine's report of a step is with us so long after its end, several API servers included"
+        100 * MS,
+        "ns",
+        "the engine's report of a step is with us so long after its end, several API servers included",
+        "test_timeline",
     )
     reports_stop_ns: int = tunable(
-        5 * NS, "ns", "an engine that reports no step for so long does not report any more; then the heartbeat counts"
+        5 * NS,
+        "ns",
+        "an engine that reports no step for so long does not report any more; then the heartbeat counts",
+        "nothing",
     )
 
 
@@ -80,11 +110,19 @@ class PackingRules:
     """Prompts to steps (`steps.packing`)."""
 
     too_short: float = tunable(
-        0.5, "of the expected time", "a step shorter than half of what its tokens should cost did not carry them"
+        0.5,
+        "of the expected time",
+        "a step shorter than half of what its tokens should cost did not carry them",
+        "nothing",
     )
-    full: float = tunable(0.99, "of the budget", "a step that uses so much of its budget has no room for a prompt")
+    full: float = tunable(
+        0.99, "of the budget", "a step that uses so much of its budget has no room for a prompt", "test_packing"
+    )
     explained: float = tunable(
-        0.75, "of the excess time", "a step whose known prompts should take so much of it carried no unknown one"
+        0.75,
+        "of the excess time",
+        "a step whose known prompts should take so much of it carried no unknown one",
+        "test_packing",
     )
     clear_at_least: float = tunable(
         0.6, "clear steps", "a shorter one is a splinter of another step and does not show that no prompt was there"
@@ -96,16 +134,19 @@ class PackingRules:
 class BudgetSearch:
     """The engine's tokens per step (`steps.budget`)."""
 
-    busy_times: int = tunable(64, "busy times", "kept to learn from; older ones weigh next to nothing")
-    steps: int = tunable(256, "steps", "single steps kept to learn the cost from")
-    forget: float = tunable(0.95, "per busy time", "a server may be started anew with another budget")
-    fewest_tokens: int = tunable(64, "tokens", "fewer say more about the noise than about the engine")
+    busy_times: int = tunable(64, "busy times", "kept to learn from; older ones weigh next to nothing", "nothing")
+    steps: int = tunable(256, "steps", "single steps kept to learn the cost from", "nothing")
+    forget: float = tunable(0.95, "per busy time", "a server may be started anew with another budget", "test_budget")
+    fewest_tokens: int = tunable(64, "tokens", "fewer say more about the noise than about the engine", "nothing")
     enough_sure: int = tunable(4, "busy times", "with all sizes known make those with estimated sizes unnecessary")
     fewest_reported: int = tunable(
         3, "steps", "steps that the engine reported teach a cost from so many on: one may be long for any reason"
     )
     poor_fit: float = tunable(
-        0.15, "of step time", "so much of it in the wrong place, and other budgets than powers of two are tried"
+        0.15,
+        "of step time",
+        "so much of it in the wrong place, and other budgets than powers of two are tried",
+        "recordings",
     )
     much_better: float = tunable(0.7, "of the misfit before", "such a budget is taken when it leaves no more than this")
     enough_steps: int = tunable(12, "steps", "beyond the first of each busy time, before other budgets are tried")
@@ -128,19 +169,32 @@ class TimelineRules:
 class CostRules:
     """What prompt tokens cost (`cost`)."""
 
-    low_quantile: float = tunable(0.35, "quantile", "whatever else happens in a busy time only adds to it")
-    trusted_from: int = tunable(6, "busy times", "from so many on the cost is good enough to tell cached tokens")
-    busy_times_per_term: int = tunable(4, "busy times", "per term of the law, before the term is believed")
+    low_quantile: float = tunable(
+        0.35, "quantile", "whatever else happens in a busy time only adds to it", "test_busy_times"
+    )
+    trusted_from: int = tunable(
+        6, "busy times", "from so many on the cost is good enough to tell cached tokens", "test_busy_times"
+    )
+    busy_times_per_term: int = tunable(
+        4, "busy times", "per term of the law, before the term is believed", "test_busy_times"
+    )
     better: float = tunable(
-        0.8, "of the error before", "a term of the law is believed when it leaves no more than this"
+        0.8, "of the error before", "a term of the law is believed when it leaves no more than this", "test_busy_times"
     )
     slack: float = tunable(
-        2.0, "times the expected time", "what a prompt may take: at three, 128 tokens took the blame for 316 recomputed"
+        2.0,
+        "times the expected time",
+        "what a prompt may take: at three, 128 tokens took the blame for 316 recomputed",
+        "test_costs, recordings",
     )
-    alike: float = tunable(2.0, "times the size", "prompts up to twice or down to half as long cost alike per token")
-    fewest_alike: int = tunable(3, "steps", "the median of fewer is any one of them")
-    fewest_steps: int = tunable(8, "steps", "with prompts, and as many without, before the straight line is drawn")
-    outlier: float = tunable(1.5, "deviations", "Huber's constant, 95 % efficient on clean data")
+    alike: float = tunable(
+        2.0, "times the size", "prompts up to twice or down to half as long cost alike per token", "test_costs"
+    )
+    fewest_alike: int = tunable(3, "steps", "the median of fewer is any one of them", "test_costs")
+    fewest_steps: int = tunable(
+        8, "steps", "with prompts, and as many without, before the straight line is drawn", "test_line"
+    )
+    outlier: float = tunable(1.5, "deviations", "Huber's constant, 95 % efficient on clean data", "nothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +202,12 @@ class AdviceRules:
     """Which budget is advised (`cost.advice`)."""
 
     worst_fit: float = tunable(
-        0.5, "R squared", "a line that explains less than half of the step times advises nothing"
+        0.5, "R squared", "a line that explains less than half of the step times advises nothing", "test_advice"
     )
-    farthest: int = tunable(4, "times the fullest step", "beyond it the line is a guess")
-    hardly: float = tunable(2.0, "clear steps", "a full step that takes no longer is an effect that nobody notices")
+    farthest: int = tunable(4, "times the fullest step", "beyond it the line is a guess", "test_advice")
+    hardly: float = tunable(
+        2.0, "clear steps", "a full step that takes no longer is an effect that nobody notices", "test_advice"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +231,26 @@ class GapRules:
 class BaselineRules:
     """What an undisturbed stream takes per token (`tokens.baselines`)."""
 
-    kept: int = tunable(32, "gaps", "of a stream: the median's error is 22 % of the spread of the gaps")
-    enough: int = tunable(5, "gaps", "of a stream, before it has a baseline of its own")
-    model_kept: int = tunable(1024, "gaps", "of a model")
-    model_enough: int = tunable(3, "gaps", "of a model: half of them have to be off before a median is")
-    per_batch: int = tunable(16, "gaps", "of a model, from one batch: it looks back for seconds also with many streams")
+    kept: int = tunable(
+        32, "gaps", "of a stream: the median's error is 22 % of the spread of the gaps", "test_baselines, recordings"
+    )
+    enough: int = tunable(5, "gaps", "of a stream, before it has a baseline of its own", "test_baselines")
+    model_kept: int = tunable(1024, "gaps", "of a model", "nothing")
+    model_enough: int = tunable(
+        3, "gaps", "of a model: half of them have to be off before a median is", "test_baselines"
+    )
+    per_batch: int = tunable(
+        16, "gaps", "of a model, from one batch: it looks back for seconds also with many streams", "nothing"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictRules:
     """Causes of stalls (`verdicts`)."""
 
-    most: float = tunable(0.5, "of the gap", "what covers half of a gap explains more of it than all else together")
+    most: float = tunable(
+        0.5, "of the gap", "what covers half of a gap explains more of it than all else together", "test_verdict"
+    )
     few_steps: int = tunable(2, "steps", "a stream may miss a step by jitter, hardly two")
     enough_bunched: float = tunable(32.0, "tokens", "no single step can have made so many of one stream")
     fewest_bunched: float = tunable(2.0, "tokens", "one more than usual at once is a rare word")
@@ -226,7 +290,9 @@ class LateRules:
 class IncidentRules:
     """Delays that belong together (`verdicts.incidents`)."""
 
-    chain_ns: int = tunable(NS, "ns", "delays of one cause within a second of each other are one incident to a reader")
+    chain_ns: int = tunable(
+        NS, "ns", "delays of one cause within a second of each other are one incident to a reader", "nothing"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,3 +76,21 @@ def test_a_budget_that_fits_already_is_left_alone() -> None:
 def test_nothing_is_said_far_beyond_what_was_seen() -> None:
     advice = advise(LAW, 60.0, Server(budget=2048), 6000)
     assert advice.tokens is None
+
+
+@pytest.mark.parametrize(("fit", "advised"), [(0.45, False), (0.55, True)])
+def test_half_of_the_step_times_must_be_explained(fit: float, advised: bool) -> None:
+    assert (advise(replace(LAW, fit=fit), 0.2, Server(budget=2048), 6000).tokens is not None) == advised
+
+
+@pytest.mark.parametrize(("full_ms", "advised"), [(39, False), (45, True)])
+def test_a_full_step_up_to_two_clear_ones_is_hardly_noticed(full_ms: float, advised: bool) -> None:
+    law = StepLaw((full_ms - 20) * 1e6 / 2000, base_ns=20e6, fit=0.95, steps=100, largest=2000)
+    assert (advise(law, 0.035, Server(), 6000).tokens is not None) == advised
+
+
+@pytest.mark.parametrize(
+    ("target_s", "advised"), [(0.021 + 4.2 * 2042 * 2e-4, False), (0.021 + 3.8 * 2042 * 2e-4, True)]
+)
+def test_the_line_is_trusted_up_to_four_times_the_fullest_step(target_s: float, advised: bool) -> None:
+    assert (advise(LAW, target_s, Server(), 6000).tokens is not None) == advised

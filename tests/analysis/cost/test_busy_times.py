@@ -73,3 +73,8 @@ def test_tokens_in_a_time_is_the_inverse_of_the_time_of_tokens() -> None:
 
 def test_scaled() -> None:
     assert TRUE.scaled(0.5).expect_ns(1000, 500) == pytest.approx(TRUE.expect_ns(1000, 500) / 2)
+
+
+def test_trusted_from_six_on() -> None:
+    assert not fit([busy(300)] * 5).trusted
+    assert fit([busy(300)] * 6).trusted

@@ -16,8 +16,10 @@ Figures:
     step      the same with all streams' tokens sent at once, as the steps of an engine do
     whole     500 streams to their own end: every token must come, and the end
     many      2,000 streams at 5 tokens/s: none may break
+    shapes    10,000 tokens/s in all, by 64 to 8,000 streams: CPU per token of each, none may break
     memory    memory per stream that had tokens and is silent now, with 2,000 of them
     observer  tokens per second that the observer can account for on one core
+    curve     CPU of the observer per token and per request, by number of streams (see tests/bench/curve.py)
     page      CPU of the observer while nobody, one or five watch the live page of 256 streams
     wire      nanoseconds to read one event of an answer, by endpoint
 
@@ -40,10 +42,12 @@ from tests.bench.load import Load, idle_memory, measure
 from tests.bench.programs import BenchError
 from tests.bench.sides import BEFORE, STARTERS, Side, compare_with, running
 
-FIGURES = ("whole", "load", "step", "many", "memory", "observer", "page", "wire")
+FIGURES = ("whole", "load", "step", "many", "shapes", "memory", "observer", "curve", "page", "wire")
 STANDARD = Load(streams=256, rate=40, warmup_seconds=1.5, measure_seconds=6)
 WHOLE = Load(streams=500, rate=20, warmup_seconds=0, measure_seconds=0, max_tokens=40)
 MANY = Load(streams=2000, rate=5, warmup_seconds=1.5, measure_seconds=4)
+#: The same 10,000 tokens/s in all, by ever more streams. Each has two descriptors in the relay, of 20,000 as is usual.
+SHAPES = tuple(replace(MANY, streams=n, rate=max(10_000 / n, 1.25)) for n in (64, 256, 1000, 2000, 5000, 8000))
 
 
 def main() -> int:
@@ -106,6 +110,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         results["memory"] = run_memory(args)
     if "observer" in args.figures:
         results["observer"] = run_observer(args)
+    if "curve" in args.figures:
+        results["curve"] = run_curve(args)
     if "page" in args.figures:
         results["page"] = run_page(args)
     if "wire" in args.figures:
@@ -150,6 +156,22 @@ def run_many(sides: list[Side], args: argparse.Namespace) -> Any:
     return {"rows": rows, "runs": runs}
 
 
+def run_shapes(sides: list[Side], args: argparse.Namespace) -> Any:
+    """Round after round each shape by each side that we compare with or are."""
+    chosen = [side for side in sides if side.name in (report.REFERENCE, "prefillwatch", BEFORE)]
+    loads = [sized(each, args) for each in (SHAPES[:2] if args.smoke else SHAPES)]
+    runs = [
+        measure(side, load) | {"round": number} for number in range(args.rounds) for load in loads for side in chosen
+    ]
+    rows = [row for load in loads for row in report.by_streams(runs, load.streams)]
+    head = ("streams", "part", "CPU µs/token", f"× {report.REFERENCE}")
+    cells = ([report.cell(row[key]) for key in ("streams", "part", "cpu_us", "cpu_us_ratio")] for row in rows)
+    print(
+        f"\n### by number of streams, none broken\n\n{report.markdown(head, cells)}{report.remarks(runs)}", flush=True
+    )
+    return {"rows": rows, "runs": runs}
+
+
 def run_memory(args: argparse.Namespace) -> Any:
     """On processes of its own: one that has carried thousands of streams before has their memory still."""
     streams = 500 if args.smoke else 2000
@@ -169,6 +191,15 @@ def run_observer(args: argparse.Namespace) -> Any:
     figures = observer.measure(seconds=0.5 if args.smoke else 10.0)
     print_figures("observer", figures)
     return figures
+
+
+def run_curve(args: argparse.Namespace) -> Any:
+    from tests.bench import curve
+
+    streams, rounds = (list(curve.STREAMS[:1]), 1) if args.smoke else (list(curve.STREAMS), args.rounds)
+    points = curve.measured(streams, rounds, args.before, seconds=1 if args.smoke else curve.SECONDS)
+    print(f"\n### observer, by number of streams\n\n{curve.table(points)}", flush=True)
+    return points
 
 
 def run_page(args: argparse.Namespace) -> Any:
@@ -192,7 +223,7 @@ def print_figures(title: str, figures: dict[str, float]) -> None:
     print(f"\n### {title}\n\n{report.markdown(('figure', 'value'), rows)}", flush=True)
 
 
-RUNNERS = {"whole": run_whole, "load": run_load, "step": run_step, "many": run_many}
+RUNNERS = {"whole": run_whole, "load": run_load, "step": run_step, "many": run_many, "shapes": run_shapes}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -28,10 +28,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.observer import DATA, PACKET_NS, Feeder, Record, chunk, event, open_streams
+from tests.bench.observer import DATA, Feeder, Record, chunk, event, open_streams
 from tests.bench.report import markdown
 
-from prefillwatch.core.inputs import TapPacket
 from prefillwatch.wire.tap import End, Finish, Kind, encode_payload
 
 NS = 1_000_000_000  # its own, so that checkouts of any age can be measured
@@ -39,51 +38,39 @@ STREAMS = (64, 256, 1000, 2000, 5000, 10_000)
 RATE = 10_000  # tokens per second of all streams together
 SLOWEST = 1.25  # tokens per second of one stream
 SHORT, LONG = 30, 150  # tokens per request
-BEAT_NS = 200_000_000  # as the observer does while nobody watches the page
-WARM_NS, MEASURED_NS = 6 * NS, 6 * NS
+SECONDS = 5  # of virtual time: to warm up, and again to measure
 ROUNDS = 3
+#: By side and number of streams, what `point` gives.
+Points = dict[str, dict[int, dict[str, float]]]
 
 
 @dataclass
 class Meter(Feeder):
-    """Beats as rarely as the observer does when no page is open."""
+    """Says where the time goes, if asked."""
 
     profile: cProfile.Profile | None = None
 
     def work(self, time_ns: int) -> None:
-        packets = self.builder.take_all()
-        self.now = time_ns
-        self.packet_due = time_ns + PACKET_NS
-        before = time.thread_time_ns()
-        if self.profile is not None:
-            self.profile.enable()
-        for packet in packets:
-            self.observation.feed(TapPacket(packet))
-        if time_ns >= self.beat_due:
-            self.observation.beat()
-            self.beat_due = time_ns + BEAT_NS
-        if time_ns >= self.scrape_due:
-            self.scrape = self.render()
-            self.scrape_due = time_ns + NS
-        if self.profile is not None:
-            self.profile.disable()
-        self.cpu_ns += time.thread_time_ns() - before
+        if self.profile is None:
+            super().work(time_ns)
+        else:
+            self.profile.runcall(super().work, time_ns)
 
 
-def point(streams: int) -> dict[str, float]:
+def point(streams: int, seconds: int = SECONDS) -> dict[str, float]:
     """Nanoseconds of CPU: of a token, of a request, and per token of both loads with their requests."""
-    short, long = cost(streams, SHORT), cost(streams, LONG)
+    short, long = cost(streams, SHORT, seconds), cost(streams, LONG, seconds)
     request = (short - long) / (1 / SHORT - 1 / LONG)
     return {"token": long - request / LONG, "request": request, "short": short, "long": long}
 
 
-def cost(streams: int, tokens: int, profile: cProfile.Profile | None = None) -> float:
+def cost(streams: int, tokens: int, seconds: int = SECONDS, profile: cProfile.Profile | None = None) -> float:
     """Nanoseconds of CPU per token, requests included, of an observer that has warmed up."""
     meter, records = Meter(), traffic(streams, tokens)
-    feed(meter, records, WARM_NS)
+    feed(meter, records, seconds * NS)
     gc.collect()
     cpu, seen, meter.profile = meter.cpu_ns, meter.tokens, profile
-    feed(meter, records, MEASURED_NS)
+    feed(meter, records, seconds * NS)
     meter.profile = None
     # The read with the usage at an answer's end is none of its tokens.
     spent, taken = meter.cpu_ns - cpu, (meter.tokens - seen) * tokens / (tokens + 1)
@@ -127,7 +114,7 @@ def traffic(streams: int, tokens: int) -> Iterator[Record]:
         heapq.heapreplace(due, (now + period, place))
 
 
-def measured(streams: list[int], rounds: int, before: Path | None) -> dict[str, dict[int, dict[str, float]]]:
+def measured(streams: list[int], rounds: int, before: Path | None, seconds: int = SECONDS) -> Points:
     """By side and number of streams the medians over the rounds; each figure in a process of its own, sides in turn."""
     here = Path(__file__).resolve().parents[2]
     sides = {"now": here} | ({"before": before} if before is not None else {})
@@ -135,16 +122,16 @@ def measured(streams: list[int], rounds: int, before: Path | None) -> dict[str, 
     for _ in range(rounds):
         for each in streams:
             for side, checkout in sides.items():
-                points[side][each].append(of_checkout(checkout, each))
+                points[side][each].append(of_checkout(checkout, each, seconds))
     return {
         side: {each: {key: statistics.median(p[key] for p in found) for key in found[0]} for each, found in its.items()}
         for side, its in points.items()
     }
 
 
-def of_checkout(checkout: Path, streams: int) -> dict[str, float]:
+def of_checkout(checkout: Path, streams: int, seconds: int) -> dict[str, float]:
     path = os.pathsep.join([str(checkout), str(checkout / "exporter")])
-    command = [sys.executable, __file__, "--one", str(streams)]
+    command = [sys.executable, __file__, "--one", str(streams), "--seconds", str(seconds)]
     done = subprocess.run(
         command, env=os.environ | {"PYTHONPATH": path}, cwd=checkout, stdout=subprocess.PIPE, check=True
     )
@@ -152,7 +139,7 @@ def of_checkout(checkout: Path, streams: int) -> dict[str, float]:
     return figures
 
 
-def table(points: dict[str, dict[int, dict[str, float]]]) -> str:
+def table(points: Points) -> str:
     head = ["streams"]
     for side in points:
         head += [f"µs per token ({side})", f"µs per request ({side})"]
@@ -171,22 +158,23 @@ def main() -> None:
     )
     parser.add_argument("--streams", type=lambda text: [int(each) for each in text.split(",")], default=list(STREAMS))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="of virtual time")
     parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout of ours, measured in turn")
     parser.add_argument("--profile", action="store_true", help="print where the time goes, by function")
     parser.add_argument("--tokens", type=int, default=LONG, help="tokens per request, with --profile")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(point(args.one)))
+        print(json.dumps(point(args.one, args.seconds)))
     elif args.profile:
         for streams in args.streams:
             profile = cProfile.Profile(time.thread_time)
-            cost(streams, args.tokens, profile)
+            cost(streams, args.tokens, args.seconds, profile)
             stats = pstats.Stats(profile)
             stats.sort_stats("cumtime").print_stats(60)
             stats.sort_stats("tottime").print_stats(45)
     else:
-        print(table(measured(args.streams, args.rounds, args.before)))
+        print(table(measured(args.streams, args.rounds, args.before, args.seconds)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class Load:
     """N streams at `rate` tokens per second each; `step` sends all of them at once as an engine's step does."""
 
     streams: int
-    rate: int
+    rate: float
     warmup_seconds: float
     measure_seconds: float
     step: bool = False

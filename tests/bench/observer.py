@@ -21,7 +21,7 @@ from prefillwatch.wire.tap import End, Finish, Kind, PacketBuilder, RequestHead,
 STREAMS = 256
 STEP_NS = 25_000_000  # 40 tokens per second and stream
 PACKET_NS = 20_000_000
-BEAT_NS = 100_000_000
+BEAT_NS = 200_000_000  # as the observer does while nobody watches the page
 PROMPTS_PER_SECOND = 2
 PROMPT_CHARS = 8000
 PROMPT_STEP_NS = 400_000_000

@@ -43,6 +43,11 @@ def summarise(runs: list[dict[str, Any]]) -> list[Row]:
     return rows
 
 
+def by_streams(runs: list[dict[str, Any]], streams: int) -> list[Row]:
+    """The rows of the runs with so many streams; only CPU and its ratio are filled in."""
+    return [row | {"streams": f"{streams:,}"} for row in summarise([run for run in runs if run["streams"] == streams])]
+
+
 def medians(runs: list[dict[str, Any]]) -> dict[str, float]:
     if not runs:
         return {}

@@ -9,7 +9,7 @@
  */
 #include "net.h"
 
-enum { DIGITS = 19, OPENING = 64 };
+enum { DIGITS = 19, OPENING = 64, PART = 32 };
 
 enum { TAIL = 16 }; /* enough to see "data: [DONE]" and the last chunk across the end of a read */
 
@@ -138,10 +138,10 @@ int main(int argc, char **argv) {
             port, size, body);
 
     /* A few at a time, so that opening is no flood; a stream counts as open once it had a token. */
-    int opened = 0;
+    int opened = 0, most = wanted / PART > OPENING ? wanted / PART : OPENING;
     int64_t limit = now_ns() + 60 * NS_PER_S;
     while (steady < wanted) {
-        while (opened < wanted && opened - steady < OPENING) open_stream(), opened++;
+        while (opened < wanted && opened - steady < most) open_stream(), opened++;
         turn(now_ns() + 100000000);
         if (now_ns() > limit || broken) return fprintf(stderr, "%d of %d streams had a token, %d broke\n", steady, wanted, broken), 1;
     }

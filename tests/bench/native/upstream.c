@@ -102,7 +102,8 @@ static long number_in(const char *body, const char *key) {
 }
 
 static void start_stream(stream *s, const char *body) {
-    long rate = number_in(body, "\"rate\":");
+    char *at = strstr(body, "\"rate\":");
+    double rate = at ? strtod(at + 7, NULL) : 0;
     s->left = number_in(body, "\"max_tokens\":");
     s->step = number_in(body, "\"step\":");
     s->hold = number_in(body, "\"hold_ms\":") * 1000000LL;

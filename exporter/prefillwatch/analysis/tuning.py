@@ -125,9 +125,14 @@ class PackingRules:
         "test_packing",
     )
     clear_at_least: float = tunable(
-        0.6, "clear steps", "a shorter one is a splinter of another step and does not show that no prompt was there"
+        0.6,
+        "clear steps",
+        "a shorter one is a splinter of another step and does not show that no prompt was there",
+        "nothing",
     )
-    size_error: float = tunable(0.1, "of the true size", "a prompt placed with a size so near to it teaches the cost")
+    size_error: float = tunable(
+        0.1, "of the true size", "a prompt placed with a size so near to it teaches the cost", "nothing"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +143,14 @@ class BudgetSearch:
     steps: int = tunable(256, "steps", "single steps kept to learn the cost from", "nothing")
     forget: float = tunable(0.95, "per busy time", "a server may be started anew with another budget", "test_budget")
     fewest_tokens: int = tunable(64, "tokens", "fewer say more about the noise than about the engine", "nothing")
-    enough_sure: int = tunable(4, "busy times", "with all sizes known make those with estimated sizes unnecessary")
+    enough_sure: int = tunable(
+        4, "busy times", "with all sizes known make those with estimated sizes unnecessary", "nothing"
+    )
     fewest_reported: int = tunable(
-        3, "steps", "steps that the engine reported teach a cost from so many on: one may be long for any reason"
+        3,
+        "steps",
+        "steps that the engine reported teach a cost from so many on: one may be long for any reason",
+        "nothing",
     )
     poor_fit: float = tunable(
         0.15,
@@ -148,7 +158,9 @@ class BudgetSearch:
         "so much of it in the wrong place, and other budgets than powers of two are tried",
         "recordings",
     )
-    much_better: float = tunable(0.7, "of the misfit before", "such a budget is taken when it leaves no more than this")
+    much_better: float = tunable(
+        0.7, "of the misfit before", "such a budget is taken when it leaves no more than this", "nothing"
+    )
     enough_steps: int = tunable(12, "steps", "beyond the first of each busy time, before other budgets are tried")
     proven_by: float = tunable(
         0.5, "steps", "in the wrong place under an unlimited budget, or without chunks, to refute either"
@@ -251,7 +263,7 @@ class VerdictRules:
     most: float = tunable(
         0.5, "of the gap", "what covers half of a gap explains more of it than all else together", "test_verdict"
     )
-    few_steps: int = tunable(2, "steps", "a stream may miss a step by jitter, hardly two")
+    few_steps: int = tunable(2, "steps", "a stream may miss a step by jitter, hardly two", "test_prefill")
     enough_bunched: float = tunable(32.0, "tokens", "no single step can have made so many of one stream")
     fewest_bunched: float = tunable(2.0, "tokens", "one more than usual at once is a rare word")
     fewest_by_text: float = tunable(4.0, "tokens", "where only the length of a text shows it: some words are long")
@@ -262,7 +274,9 @@ class VerdictRules:
     quick: float = tunable(1.5, "baseline gaps", "two steps that end no further apart have no prompt between them")
     spread_ns: int = tunable(20 * MS, "ns", "delivery spreads a step's reads so far after a long step")
     back_together_ns: int = tunable(60 * MS, "ns", "streams that come back to the batch in one step read within it")
-    judged_together_ns: int = tunable(50 * MS, "ns", "stalls that began and ended so near to each other are one case")
+    judged_together_ns: int = tunable(
+        50 * MS, "ns", "stalls that began and ended so near to each other are one case", "recordings"
+    )
     stale_page_ns: int = tunable(5 * NS, "ns", "a page of metrics so long before or after a gap says nothing of it")
     least_aftermath_ns: int = tunable(50 * MS, "ns", "a server hands on what it held back within so long at least")
     most_aftermath_ns: int = tunable(300 * MS, "ns", "and what comes later than this was made later")

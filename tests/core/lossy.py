@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.core.script import CHAT, DONE, EPOCH_NS, Observed, chunk, usage
 
+from prefillwatch.contract.buckets import LAG_BOUNDS
 from prefillwatch.core.inputs import TapPacket
 from prefillwatch.export import table
 from prefillwatch.observer.state import streams_now
@@ -122,7 +123,7 @@ class Side:
         digest = 0
         for stream in self.in_flight:
             digest ^= spread(stream)
-        stats = RelayStats(1, 1, 0, len(self.in_flight), (0.1,), (1, 0), 0.0, digest=digest)
+        stats = RelayStats(1, 1, 0, len(self.in_flight), LAG_BOUNDS, (1, *(0 for _ in LAG_BOUNDS)), 0.0, digest=digest)
         self.add(time_ns, 0, Kind.STATS, encode_payload(stats))
 
     def answer(self, time_ns: int, newest: int) -> None:

@@ -59,7 +59,7 @@ def test_says_where_to_look_shows_figures_and_leaves_nothing_behind() -> None:
     assert "It ends in 5 s." in text
     rows = [line for line in said if re.match(r" +\d:\d\d +([\d.]+ m?s|–)", line)]
     assert len(rows) >= 2
-    assert re.search(r" \d+ ms", rows[-1]), "gaps are known after a few seconds"
+    assert re.search(r" [\d.]+ m?s ", rows[-1]), "gaps are known after a few seconds"
     assert said[-1] == "stopping"
     ports = set(re.findall(r"127\.0\.0\.1:(\d+)", text))
     assert not [command for command in processes_of_this_session() if any(port in command for port in ports)]

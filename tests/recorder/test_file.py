@@ -12,6 +12,7 @@ import pytest
 from tests.recorder.scenes import every_shape
 from tests.recorder.stage import Live, played
 
+from prefillwatch.analysis.settings import AnalysisSettings, Slo, StallRule, WaitRule
 from prefillwatch.core.inputs import FactPacket, PacketHead
 from prefillwatch.recorder.chunks import ChunkBuilder, Entry, Kind, read_chunk
 from prefillwatch.recorder.file import MAGIC, RecordingError, RecordingFile, frame
@@ -47,6 +48,39 @@ def told(read: list[Entry]) -> list[tuple[object, ...]]:
         (each.kind, each.now_ns, list(each.content) if isinstance(each.content, FactPacket) else each.content)
         for each in read
     ]
+
+
+class TestOlderVersions:
+    def test_settings_keep_their_values(self, recording: Path, tmp_path: Path) -> None:
+        """Version 2 had names of its own for them."""
+        data, old = recording.read_bytes(), tmp_path / "old.pfw"
+        end = 14 + int.from_bytes(data[10:14], "little")
+        settings = {
+            "prompt_edges": [100, 200],
+            "windows_s": [5, 50],
+            "stall": {"min_seconds": 0.3, "factor": 3.0, "always_seconds": 2.0},
+            "wait": {"min_seconds": 7.0, "factor": 5.0},
+            "slo": {"ttft_seconds": 1.5, "tpot_seconds": 0.2, "itl_seconds": 0.4},
+            "max_models": 4,
+        }
+        header = json.dumps({**json.loads(data[14:end]), "analysis": settings}).encode()
+        old.write_bytes(MAGIC + b"\x02\x00" + len(header).to_bytes(4, "little") + header + data[end:])
+        with RecordingFile(old) as file:
+            assert file.header.analysis == AnalysisSettings(
+                prompt_buckets=(100, 200),
+                windows=(5, 50),
+                stall=StallRule(0.3, 3.0, 2.0),
+                wait=WaitRule(7.0, 5.0),
+                slo=Slo(1.5, 0.2, 0.4),
+                max_models=4,
+            )
+
+    def test_what_was_learned_is_passed_over(self, recording: Path) -> None:
+        with RecordingFile(recording) as file:
+            replay = Replay(file.header, ReplayClock())
+        replay.play(Entry(Kind.LEARNED_BEFORE_3, 1, b"in a layout that is read no more"))
+        replay.play(Entry(Kind.BEAT, 10**9, b""))
+        replay.end()
 
 
 class TestCut:
@@ -101,7 +135,7 @@ class TestBadFiles:
             (b"", "is empty: nothing was recorded to it"),
             (b"hello", "is no recording of prefillwatch"),
             (b"PFWREC\n\x01\x00\x02\x00\x00\x00{}", "is no recording of prefillwatch"),
-            (MAGIC + b"\x09\x00\x02\x00\x00\x00{}", "version 9 of the format, and this knows versions up to 2"),
+            (MAGIC + b"\x09\x00\x02\x00\x00\x00{}", "version 9 of the format, and this knows versions up to 3"),
             (MAGIC + b"\x01\x00\x02\x00\x00\x00{}", "is damaged at byte 14 of 16, in its header"),
             (MAGIC + b"\x01\x00\xff\xff\xff\xff{", "is damaged at byte 14"),
         ],

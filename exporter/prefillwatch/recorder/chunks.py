@@ -51,7 +51,8 @@ class Kind(enum.IntEnum):
     LINK = 11  # of the plugin
     BEGIN = 12  # a segment of a flight recording begins: those that follow introduce what is going on already
     BEGUN = 13  # and here it goes on
-    LEARNED = 14  # before the segment, see `learned`
+    LEARNED_BEFORE_3 = 14  # the same as the next in the layout of older versions; nothing reads it any more
+    LEARNED = 15  # before the segment, see `core.learned`
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,20 @@ from prefillwatch.errors import PrefillwatchError
 from prefillwatch.recorder.chunks import ChunkError, Entry, read_chunk
 
 MAGIC: Final = b"PFWREC\r\n"
-VERSION: Final = 2  # since then a flight recording tells what was learned before it
-_READABLE: Final = (1, VERSION)
+#: 2: a flight recording tells what was learned before it. 3: the header's settings have the names of the configuration,
+#: and what was learned has another layout.
+VERSION: Final = 3
+_READABLE: Final = (1, 2, VERSION)
+#: Names of settings in the header before version 3, and what they are now.
+_RENAMED: Final = {
+    "prompt_edges": "prompt_buckets",
+    "windows_s": "windows",
+    "min_seconds": "min",
+    "always_seconds": "always",
+    "ttft_seconds": "ttft",
+    "tpot_seconds": "tpot",
+    "itl_seconds": "itl",
+}
 
 _VERSION: Final = struct.Struct("<H")
 _LENGTH: Final = struct.Struct("<I")
@@ -137,8 +149,11 @@ class RecordingFile:
                 "play it with the release of prefillwatch that wrote it"
             )
         (length,) = _LENGTH.unpack_from(start, len(MAGIC) + _VERSION.size)
+        document = self._file.read(min(length, _LARGEST_HEADER))
         try:
-            return msgspec.json.decode(self._file.read(min(length, _LARGEST_HEADER)), type=Header)
+            if version < VERSION:
+                return msgspec.convert(_renamed(msgspec.json.decode(document)), Header)
+            return msgspec.json.decode(document, type=Header)
         except msgspec.DecodeError:
             raise RecordingError(
                 f"{self.path} is damaged at byte {len(start)} of {self.size}, in its header: nothing can be played"
@@ -160,3 +175,16 @@ class RecordingFile:
             f"{self.path} is damaged at byte {at} of {self.size}; "
             f"what comes before can be played when it is cut there: head -c {at} {self.path} > good.pfw"
         )
+
+
+def _renamed(document: object) -> object:
+    """A header of an older version with today's names of settings."""
+    if not isinstance(document, dict) or not isinstance(document.get("analysis"), dict):
+        return document
+    analysis = {_RENAMED.get(name, name): value for name, value in document["analysis"].items()}
+    for section, values in analysis.items():
+        if isinstance(values, dict):
+            analysis[section] = {_RENAMED.get(name, name): value for name, value in values.items()}
+    if isinstance(analysis.get("stall"), dict) and "min" in analysis["stall"]:
+        analysis["stall"]["min_gap"] = analysis["stall"].pop("min")
+    return document | {"analysis": analysis}

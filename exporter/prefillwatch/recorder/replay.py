@@ -79,6 +79,8 @@ class Replay:
             self._play(entry)
 
     def _play(self, entry: Entry) -> None:
+        if entry.kind == Kind.LEARNED_BEFORE_3:
+            return  # verdicts begin with nothing learned then, as at a start
         make = self._inputs.get(entry.kind)
         if make is None:
             raise RecordingError(f"an entry of unknown kind {entry.kind}; play it with a newer release of prefillwatch")

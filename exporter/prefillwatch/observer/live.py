@@ -76,10 +76,6 @@ class LiveFeed:
         self._base_ns = 0
         self._view: _View | None = None
 
-    @property
-    def is_open(self) -> bool:
-        return self._view is not None
-
     def open(self) -> None:
         """Somebody looks. Lanes, prefills and stalls are numbered anew."""
         now_ns = self._clock()

@@ -39,10 +39,11 @@ def judged(outcomes: Outcomes, name: str) -> Outcome:
 
 
 def all_judged(outcomes: Outcomes, names: Collection[str] = BY_NAME) -> list[Outcome]:
-    """As `judged`, of all of these that were played; skips if nothing is left."""
-    found = [each for name, each in outcomes.items() if name in names and each.pace_ms <= SLOWEST_PACE]
-    if not found:
-        pytest.skip("the engine hardly ran in any scenario; this machine is too busy to judge by")
+    """As `judged`, of all of these that were played; skips if fewer than half are left."""
+    played = [each for name, each in outcomes.items() if name in names]
+    found = [each for each in played if each.pace_ms <= SLOWEST_PACE]
+    if 2 * len(found) < len(played) or not found:
+        pytest.skip(f"the engine kept its pace in {len(found)} of {len(played)} scenarios; too few to judge by")
     return found
 
 

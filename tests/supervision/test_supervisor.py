@@ -392,3 +392,11 @@ def test_a_command_that_is_not_there_is_named(supervise: Callable[..., Supervise
     supervised = supervise(command=("no-such-server",))
     _, _, stderr = supervised.outcome()
     assert "CommandError: cannot start 'no-such-server': No such file or directory; is it installed" in stderr
+
+
+def test_the_supervisor_loads_no_numpy() -> None:
+    """It has no arrays to work on, and must live where a filter of system calls kills what numpy does at import."""
+    script = "import sys, prefillwatch.commands.serve, prefillwatch.supervision.supervisor; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert "prefillwatch.supervision.supervisor" in loaded
+    assert "numpy" not in loaded

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-import msgspec
-import numpy as np
+from typing import TYPE_CHECKING
 
-from prefillwatch.analysis.arrays import FloatArray
+import msgspec
+
 from prefillwatch.contract import limits
 from prefillwatch.contract.buckets import PROMPT_EDGES, WINDOWS_S
+
+if TYPE_CHECKING:
+    from prefillwatch.analysis.arrays import FloatArray
 
 
 class StallRule(msgspec.Struct, frozen=True):
@@ -33,6 +36,8 @@ class StallRule(msgspec.Struct, frozen=True):
 
     def least_seconds_of(self, baselines_s: FloatArray) -> FloatArray:
         """`least_seconds` of many baselines at once, for one token each; 0 where a baseline is not known."""
+        import numpy as np  # the supervisor reads these settings and has no use for it; a tight filter would kill it
+
         known = np.clip(self.factor * baselines_s, self.min_gap, None)
         return np.where(baselines_s > 0, np.minimum(known, self.always), self.always)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,4 +86,10 @@ def test_nor_over_sockets() -> None:
         for number, message in enumerate(mutated(REQUESTS, 3, 150)):
             whole = opened.run(message)
             cut = opened.run(message, some_cuts(message, number))
-            assert (cut.answers, cut.ended, cut.requests) == (whole.answers, whole.ended, whole.requests), message
+            assert undated(cut.answers) == undated(whole.answers), message
+            assert (cut.ended, cut.requests) == (whole.ended, whole.requests), message
+
+
+def undated(answers: bytes) -> bytes:
+    """Our own errors tell the time, and the second may change between two of them."""
+    return re.sub(rb"\r\nDate: [^\r]*", b"", answers)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.kit.eventually import eventually
+from tests.kit.processes import is_alive
 
 from prefillwatch.lab.child import Child
 from prefillwatch.own_process import python_module
@@ -80,12 +81,4 @@ def test_a_child_of_an_experiment_ends_with_it() -> None:
     experiment.send_signal(signal.SIGKILL)
     experiment.wait()
     experiment.stdout.close()
-    eventually(lambda: not _lives(pid))
-
-
-def _lives(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in "ZX"
+    eventually(lambda: not is_alive(pid))

@@ -74,4 +74,4 @@ def test_prompts_that_freeze_readers_are_seen_on_the_servers_own_page(engine: En
     assert found["kv_nearly_full"]["seen"] == "no"
     measured = {each["name"]: each["numbers"] for each in report["measurements"]}
     assert measured["prompt lengths"]["longest_tokens"] >= 2000
-    assert measured["KV cache"]["kv_capacity_tokens"] > 100_000
+    assert measured["KV cache"]["kv_capacity_tokens"] > 50_000

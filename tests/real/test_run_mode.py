@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.kit.processes import is_alive
 from tests.real.client import Answer, Exchange, ask
 from tests.real.engine import BASE_FLAGS, ENVIRONMENT, START_LIMIT_SECONDS, VENV
 from tests.real.four_endpoints import PATHS, request
@@ -20,10 +21,6 @@ COMMAND = [str(VENV / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_serv
 
 def vllm_pid(sidecar: Sidecar) -> int:
     return next(int(each["pid"]) for each in sidecar.state()["processes"] if each["role"] == "upstream")
-
-
-def exists(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +46,7 @@ def test_one_life_from_start_to_drained_end(running: Sidecar) -> None:
     assert drained.complete
     assert sum(bool(event["choices"][0]["delta"].get("content")) for event in drained.events()) > 100
     assert running.process.wait(60) == 0
-    assert not exists(child)
+    assert not is_alive(child)
 
 
 async def stream_over_sigterm(sidecar: Sidecar) -> Answer:

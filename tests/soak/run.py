@@ -14,11 +14,12 @@ from typing import Any, Final
 
 import httpx
 from tests.fakes.certificate import self_signed
+from tests.kit.processes import is_alive
 from tests.soak.clients import Crowd
 from tests.soak.plans import plans
 from tests.soak.records import Records, counted, growth
 from tests.soak.seen import Seen
-from tests.soak.stage import Sidecar, SmallDisk, SoakError, Upstream, WallClock, is_alive, until
+from tests.soak.stage import Sidecar, SmallDisk, SoakError, Upstream, WallClock, until
 
 #: Seconds between two tokens of a stream: 2,000 of them make 2,500 tokens a second, which two cores can also read.
 _GAP_S: Final = 0.8

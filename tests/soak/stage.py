@@ -235,11 +235,3 @@ def sample(pid: int) -> Sample:
     status = (folder / "status").read_text()
     rss = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
     return Sample(pid, len(list((folder / "fd").iterdir())), int(rss.split()[1]) * 1024)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"

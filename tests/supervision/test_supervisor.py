@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.kit.eventually import PATIENCE_S, eventually
+from tests.kit.processes import is_alive
 
 FAKES = Path(__file__).parents[1] / "fakes"
 Entry = dict[str, Any]
@@ -76,14 +77,6 @@ def supervise(tmp_path: Path) -> Iterator[Callable[..., Supervised]]:
 
 def all_ended(pids: list[int]) -> None:
     eventually(lambda: not any(map(is_alive, pids)))
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
 
 
 def refuses(address: tuple[str, int]) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.kit.eventually import soon
+from tests.kit.processes import is_alive
 
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.client import ask
@@ -25,28 +26,20 @@ def server(deed: str, *, stop_seconds: float = LONG, log: Path | None = None) ->
     return Server(argv, f"http://127.0.0.1:{port}", stop_seconds=stop_seconds, log=log)
 
 
-def runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
 async def live(deed: str, *, ready_seconds: float = LONG, stop_seconds: float = LONG) -> int:
     async with server(deed, stop_seconds=stop_seconds) as one:
         await one.ready(ready_seconds)
-        assert runs(one.pid)
+        assert is_alive(one.pid)
         return one.pid
 
 
 @pytest.mark.parametrize("deed", ["serves", "plain"], ids=["with a health page", "with a list of models alone"])
 def test_it_runs_while_it_is_needed_and_not_longer(deed: str) -> None:
-    assert not runs(asyncio.run(live(deed)))
+    assert not is_alive(asyncio.run(live(deed)))
 
 
 def test_one_that_ignores_sigterm_is_killed() -> None:
-    assert not runs(asyncio.run(live("stubborn", stop_seconds=0.2)))
+    assert not is_alive(asyncio.run(live("stubborn", stop_seconds=0.2)))
 
 
 def test_its_descendants_go_with_it(tmp_path: Path) -> None:
@@ -57,10 +50,10 @@ def test_its_descendants_go_with_it(tmp_path: Path) -> None:
             await one.ready(LONG)
             line = next(line for line in log.read_text().splitlines() if line.startswith("child"))
             child = int(line.split()[1])
-            assert runs(child)
+            assert is_alive(child)
             return child
 
-    assert not runs(asyncio.run(play()))
+    assert not is_alive(asyncio.run(play()))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +125,7 @@ def test_impatience_while_it_is_stopped_kills_it(tmp_path: Path) -> None:
         await soon(lambda: log.exists() and "staying" in log.read_text())
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await soon(lambda: not runs(pids[0]))
+        await soon(lambda: not is_alive(pids[0]))
         return pids[0]
 
-    assert not runs(asyncio.run(asyncio.wait_for(play(), LONG / 2)))
+    assert not is_alive(asyncio.run(asyncio.wait_for(play(), LONG / 2)))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.kit.processes import is_alive
 from tests.lab.sweep.rows import mix, probe
 
 from prefillwatch.errors import ConfigError
@@ -145,7 +146,7 @@ def test_a_wish_to_stop_ends_the_server_at_hand_and_keeps_what_was_measured(path
     assert list(swept.rows) == ["(as given)"]
     assert [row["label"] for row in json.loads(path.read_text())["settings"]] == ["(as given)"]
     assert len(pids) == 2
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not any(map(is_alive, pids))
 
 
 @pytest.mark.usefixtures("impatient")

@@ -7,7 +7,7 @@ from tests.core.lossy import Side, answered, ended, request
 from tests.core.script import CHAT, DONE, Observed, Relay, chunk, ns, stream_tokens, usage
 
 from prefillwatch.export import table
-from prefillwatch.observer.state import relay_now
+from prefillwatch.observer.api import relay_now
 from prefillwatch.wire.answer import MAX_SENSELESS_BYTES
 from prefillwatch.wire.in_flight import Ask, InFlight, Stage, decode_ask, encode_in_flight
 from prefillwatch.wire.tap import Finish, Kind, PacketBuilder, RequestHead, encode_payload

@@ -339,8 +339,8 @@ class Tuning:
         return replace(self, **{group_name: moved})
 
 
+#: What the product runs with.
 DEFAULT: Final = Tuning()
-"""What the product runs with."""
 
 
 class Tunable(NamedTuple):

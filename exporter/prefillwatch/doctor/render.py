@@ -12,8 +12,8 @@ from prefillwatch.doctor.page import OURS
 from prefillwatch.doctor.servers import SERVERS
 from prefillwatch.report import counted, duration, wrapped
 
+#: Text and the name of a colour in, text out.
 Paint = Callable[[str, str], str]
-"""Text and the name of a colour in, text out."""
 
 _MARK_WIDTH: Final = 10
 _NAME_WIDTH: Final = 21

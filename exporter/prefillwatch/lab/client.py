@@ -36,22 +36,22 @@ class Answer:
 
     sent_ns: int = 0
     status: int = 0
+    #: Reads that completed at least one event with generated text.
     reads_ns: list[int] = field(default_factory=list)
-    """Reads that completed at least one event with generated text."""
+    #: How many such events each of those reads completed.
     read_events: list[int] = field(default_factory=list)
-    """How many such events each of those reads completed."""
+    #: Events with generated text.
     events: int = 0
-    """Events with generated text."""
     closed_ns: int = 0
+    #: The answer came to its proper end.
     complete: bool = False
-    """The answer came to its proper end."""
     error: str = ""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    #: Prompt tokens that came from the server's prefix cache, where it tells.
     cached_tokens: int | None = None
-    """Prompt tokens that came from the server's prefix cache, where it tells."""
+    #: The body of an answer that was no stream.
     body: bytes = b""
-    """The body of an answer that was no stream."""
 
     @property
     def ttft_seconds(self) -> float | None:

@@ -30,8 +30,8 @@ class Kind:
     prompt_tokens: tuple[int, int]
     answer_tokens: tuple[int, int]
     per_second: float = 0.0
+    #: So many tokens at the start are the same in every request of this kind, as a system prompt would be.
     shared_prefix_tokens: int = 0
-    """So many tokens at the start are the same in every request of this kind, as a system prompt would be."""
 
 
 VICTIM: Final = Kind("victim", (20, 60), (250, 350))

@@ -42,10 +42,10 @@ _ROUNDS: Final = 12
 @dataclass(frozen=True, slots=True)
 class Prompt:
     text: str
+    #: With the chat template, as far as is known before it is sent.
     tokens: int
-    """With the chat template, as far as is known before it is sent."""
+    #: Counted by the server, not estimated.
     exact: bool
-    """Counted by the server, not estimated."""
 
 
 def learning_tokens() -> int:

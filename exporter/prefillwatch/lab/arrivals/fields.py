@@ -60,12 +60,12 @@ _MAKERS: Final = (
 class Row:
     """A request as the file has it."""
 
+    #: In `unit`; None where the file has no times.
     time: float | None
-    """In `unit`; None where the file has no times."""
+    #: None where neither the field's name nor its form tells.
     unit: str | None
-    """None where neither the field's name nor its form tells."""
+    #: What tells the unit.
     why: str
-    """What tells the unit."""
     prompt_tokens: int
     output_tokens: int
     blocks: tuple[Hashable, ...]

@@ -28,8 +28,8 @@ _GZIP: Final = b"\x1f\x8b"
 FORM: Final = (
     'one JSON object a line such as {"arrival": 0.25, "prompt_tokens": 900, "output_tokens": 120}, or CSV with a header'
 )
+#: Where in the file, and the object there.
 Numbered = tuple[str, dict[str, Any]]
-"""Where in the file, and the object there."""
 
 
 @contextmanager

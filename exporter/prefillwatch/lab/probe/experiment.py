@@ -44,8 +44,8 @@ class Progress:
     runs: int
     prompt_tokens: int
     text: str
+    #: Only the newest of these is of interest: for a line that is written over.
     passing: bool = False
-    """Only the newest of these is of interest: for a line that is written over."""
 
 
 Report = Callable[[Progress], None]

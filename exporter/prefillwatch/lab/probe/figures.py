@@ -77,31 +77,31 @@ class RunFigures:
     repeat: int
     overall: Spread
     window: Spread
+    #: Gaps outside the window.
     clear: Spread
-    """Gaps outside the window."""
+    #: Median gap of the warm-up.
     baseline_seconds: float | None
-    """Median gap of the warm-up."""
     warmup_worst_seconds: float | None
     window_seconds: float
     stalls: int
+    #: What the stalls lasted beyond the baseline, summed over victims.
     stall_seconds: float
-    """What the stalls lasted beyond the baseline, summed over victims."""
     stalled_victims: int
+    #: Stalls while all victims streamed but no long prompt was taken in: what the machine does by itself.
     stalls_outside: int
-    """Stalls while all victims streamed but no long prompt was taken in: what the machine does by itself."""
+    #: How long that was.
     quiet_seconds: float
-    """How long that was."""
+    #: The longest gap in the window beyond the baseline: what a reader sees as a freeze. 0 where there is none.
     worst_added_seconds: float
-    """The longest gap in the window beyond the baseline: what a reader sees as a freeze. 0 where there is none."""
+    #: All the time by which the window's gaps went beyond the baseline, mean over the victims that streamed in it. Up
+    #: to the last first token: the work of a prompt that was not taken in whole is not known.
     added_seconds: float
-    """All the time by which the window's gaps went beyond the baseline, mean over the victims that streamed in it. Up
-    to the last first token: the work of a prompt that was not taken in whole is not known."""
+    #: Answers of victims that ended in the window, so that the victim was silent by itself for a while.
     restarts: int
-    """Answers of victims that ended in the window, so that the victim was silent by itself for a while."""
+    #: Victims that had used up all their tokens before the window's end.
     silent: int
-    """Victims that had used up all their tokens before the window's end."""
+    #: Victims of which an answer came to a wrong end.
     failed_victims: int
-    """Victims of which an answer came to a wrong end."""
     prompts: tuple[Injected, ...]
     problem: str = ""
 

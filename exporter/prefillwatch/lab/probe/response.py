@@ -36,12 +36,12 @@ _FLAT: Final = 1.5
 class Point:
     """One size of prompt; medians over repeats, with the lowest and highest in brackets."""
 
+    #: Uncached ones, by the server's count where it tells.
     prompt_tokens: float
-    """Uncached ones, by the server's count where it tells."""
     added_gap_seconds: float
     added_gap_range: tuple[float, float]
+    #: Per prompt.
     work_seconds: float
-    """Per prompt."""
     work_range: tuple[float, float]
 
 
@@ -51,8 +51,8 @@ class Cost:
     on average. `fit` is R squared, None where there are too few sizes to fit anything but a price per token."""
 
     token_seconds: float
+    #: Per token and token of context before it.
     context_seconds: float = 0.0
-    """Per token and token of context before it."""
     base_seconds: float = 0.0
     fit: float | None = None
 
@@ -74,8 +74,8 @@ class Response:
 
     points: tuple[Point, ...]
     cost: Cost | None
+    #: The smallest size from which on a longer prompt no longer makes a longer gap, though more work: chunks.
     levels_off_at: int | None = None
-    """The smallest size from which on a longer prompt no longer makes a longer gap, though more work: chunks."""
 
 
 def respond(runs: Sequence[RunFigures]) -> Response:

@@ -22,14 +22,14 @@ class ProbeResult:
     url: str
     model: str
     settings: ProbeSettings
+    #: Unix seconds.
     started_at: float
-    """Unix seconds."""
+    #: "tokenize" or "usage": how prompt lengths are known.
     counted_by: str = ""
-    """"tokenize" or "usage": how prompt lengths are known."""
     runs: list[Run] = field(default_factory=list)
     problem: str = ""
+    #: It was told to stop.
     interrupted: bool = False
-    """It was told to stop."""
 
     def figures(self) -> list[RunFigures]:
         return [measure(run, self.settings.stall) for run in self.runs if run.injected]

@@ -72,8 +72,8 @@ class Choice:
 
     setting: Outcome
     met: bool
+    #: Labels of all that meet it.
     meeting: tuple[str, ...]
-    """Labels of all that meet it."""
     costs: tuple[Cost, ...]
 
 

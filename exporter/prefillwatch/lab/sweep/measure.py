@@ -28,12 +28,12 @@ class Measurement:
     """What is done on a running server. ``arrivals`` take the place of the made-up ones where given."""
 
     probe: ProbeSettings
+    #: Prompts at once, one probe each; empty: no probe.
     injects: tuple[int, ...]
-    """Prompts at once, one probe each; empty: no probe."""
     mix: MixSettings
     arrivals: Schedule | None = None
+    #: Tells one file of arrivals from another.
     arrivals_digest: str = ""
-    """Tells one file of arrivals from another."""
 
     def __post_init__(self) -> None:
         if not self.injects and not self.mix.seconds:

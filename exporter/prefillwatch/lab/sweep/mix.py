@@ -26,14 +26,14 @@ PREPARATION_LIMIT_S: Final = 120.0
 class MixSettings:
     """How a mix is made and played."""
 
+    #: 0: there is no mix.
     seconds: float = 60.0
-    """0: there is no mix."""
+    #: Answers that stream all the time, one request after the other.
     readers: int = 4
-    """Answers that stream all the time, one request after the other."""
+    #: Arrivals come so many times as often as `KINDS` say, or as they did when they were recorded.
     rate: float = 1.0
-    """Arrivals come so many times as often as `KINDS` say, or as they did when they were recorded."""
+    #: Arrivals that are not answered by the end are waited for, but not longer.
     drain_seconds: float = 30.0
-    """Arrivals that are not answered by the end are waited for, but not longer."""
     max_in_flight: int = 64
     seed: int = 1
 

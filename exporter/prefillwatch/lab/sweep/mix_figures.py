@@ -25,8 +25,8 @@ class Played:
     start_ns: int = 0
     end_ns: int = 0
     arrivals: list[tuple[Arrival, Answer]] = field(default_factory=list)
+    #: For each reader its answers, one after the other.
     readers: list[list[Answer]] = field(default_factory=list)
-    """For each reader its answers, one after the other."""
     turned_away: int = 0
 
 

@@ -16,12 +16,12 @@ TOLERANCE: Final = 0.05
 class Goals:
     """What is traded against each other: two times in seconds, less is better, and a rate, more is better."""
 
+    #: p99 of the victims' gaps in the injection window, or of the readers' gaps where no probe was made.
     gap: float
-    """p99 of the victims' gaps in the injection window, or of the readers' gaps where no probe was made."""
+    #: Median time to first token of the long prompts, or of the mix's requests where no probe was made.
     first_token: float
-    """Median time to first token of the long prompts, or of the mix's requests where no probe was made."""
+    #: Tokens per second that the mix generated; None without a mix.
     rate: float | None
-    """Tokens per second that the mix generated; None without a mix."""
 
     def all(self) -> tuple[float, ...]:
         """Less is better in each."""

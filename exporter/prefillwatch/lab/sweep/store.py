@@ -32,14 +32,14 @@ class Results(msgspec.Struct, kw_only=True):
     version: int = VERSION
     prefillwatch: str = __version__
     command: tuple[str, ...]
+    #: What was done on each setting; rows can be held against each other only where it is the same.
     measurement: dict[str, Any]
-    """What was done on each setting; rows can be held against each other only where it is the same."""
     model: str | None = None
     started_at: float
     finished_at: float | None = None
     settings: list[Outcome] = msgspec.field(default_factory=list)
+    #: Labels of the settings that no other beats.
     pareto_front: tuple[str, ...] = ()
-    """Labels of the settings that no other beats."""
 
 
 @dataclass(slots=True)
@@ -48,8 +48,8 @@ class Store:
 
     path: Path
     results: Results
+    #: Labels that were in the file already, measured.
     resumed: tuple[str, ...] = ()
-    """Labels that were in the file already, measured."""
     _order: list[str] = field(default_factory=list)
 
     def measured(self, label: str) -> bool:

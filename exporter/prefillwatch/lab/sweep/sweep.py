@@ -47,8 +47,8 @@ class SweepSettings:
     api_key: str | None = None
     start_limit_seconds: float = 900.0
     stop_limit_seconds: float = 30.0
+    #: A folder for the whole output of each server.
     logs: Path | None = None
-    """A folder for the whole output of each server."""
 
     def prepared(self, setting: Setting) -> UpstreamCommand:
         """The command of a setting with its port. Raises ConfigError where it cannot be told."""

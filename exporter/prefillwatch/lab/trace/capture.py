@@ -37,16 +37,16 @@ class CaptureSettings:
 
     victims: int = 4
     prompt_tokens: int = 6000
+    #: Tokens of each victim in the trace before the prompt is sent.
     tokens_before: int = 10
-    """Tokens of each victim in the trace before the prompt is sent."""
+    #: Tokens of each victim after the prompt's first token.
     tokens_after: int = 20
-    """Tokens of each victim after the prompt's first token."""
+    #: Most tokens of one victim.
     victim_tokens: int = 2048
-    """Most tokens of one victim."""
+    #: From the first victim to the end of the profile, writing the trace not counted.
     max_seconds: float = 120.0
-    """From the first victim to the end of the profile, writing the trace not counted."""
+    #: Send a prompt of that size once before, so that kernels are tuned and compiled when it counts.
     warm: bool = True
-    """Send a prompt of that size once before, so that kernels are tuned and compiled when it counts."""
 
     def __post_init__(self) -> None:
         if self.tokens_before + self.tokens_after + 64 > self.victim_tokens:

@@ -36,12 +36,12 @@ class Family:
 
     kind: Kind
     name: str
+    #: None where the same kernel serves both.
     phase: Phase | None = None
-    """None where the same kernel serves both."""
+    #: Runs once for each layer of its kind in a step (and phase), so that it can count layers and steps.
     layer_call: bool = False
-    """Runs once for each layer of its kind in a step (and phase), so that it can count layers and steps."""
+    #: Runs when tokens are chosen: once near the end of a step, never between two layers.
     ends_step: bool = False
-    """Runs when tokens are chosen: once near the end of a step, never between two layers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ class Busy:
 
     starts: Numbers
     ends: Numbers
+    #: Busy nanoseconds before each span.
     _before: Numbers
-    """Busy nanoseconds before each span."""
 
     @classmethod
     def of(cls, work: Work) -> Busy:
@@ -48,8 +48,8 @@ class Busy:
 class DecodeGaps:
     """Silences between the end of a decode kernel and the start of the next, inside stretches of pure decode steps."""
 
+    #: The family that was looked at.
     kernel: str
-    """The family that was looked at."""
     gaps_ns: Numbers
     widest_start_ns: int
     widest_end_ns: int

@@ -28,24 +28,24 @@ _VLLM_VERSION: Final = re.compile(rb'"vllm_version":\s*"([0-9A-Za-z.+_-]{1,60})"
 class Arguments(msgspec.Struct, gc=False):
     """What a trace event has as arguments, as far as it is used here."""
 
+    #: Equal on a GPU event and on the call of the runtime that launched it.
     correlation: Any = None
-    """Equal on a GPU event and on the call of the runtime that launched it."""
 
 
 class Event(msgspec.Struct, gc=False):
     """The fields of a trace event that are used here. Times are microseconds on the trace's own clock."""
 
+    #: Phase: X is a span with a duration.
     ph: str = ""
-    """Phase: X is a span with a duration."""
+    #: kernel, gpu_memcpy, gpu_memset, cpu_op, user_annotation, gpu_user_annotation, python_function, …
     cat: str = ""
-    """kernel, gpu_memcpy, gpu_memset, cpu_op, user_annotation, gpu_user_annotation, python_function, …"""
     name: str = ""
     ts: float | None = None
     dur: float | None = None
+    #: On a GPU event the device.
     pid: int | str = 0
-    """On a GPU event the device."""
+    #: On a GPU event the stream, on others the thread.
     tid: int | str = 0
-    """On a GPU event the stream, on others the thread."""
     args: Arguments | list[Any] | str | float | bool | None = None
 
     @property

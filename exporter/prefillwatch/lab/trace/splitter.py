@@ -43,11 +43,11 @@ _UTF8_MARK: Final = b"\xef\xbb\xbf"
 
 class _Place(enum.Enum):
     START = enum.auto()
+    #: In the object, before the list of events.
     HEAD = enum.auto()
-    """In the object, before the list of events."""
     EVENTS = enum.auto()
+    #: Behind the list.
     TAIL = enum.auto()
-    """Behind the list."""
 
 
 class EventSplitter:

@@ -46,22 +46,22 @@ class Step:
     """One engine step. Times are nanoseconds on the trace's clock."""
 
     start_ns: int
+    #: When its last work ended, or when the next step began.
     end_ns: int
-    """When its last work ended, or when the next step began."""
+    #: To the start of the next step; None for the last.
     interval_ns: int | None
-    """To the start of the next step; None for the last."""
+    #: Attention layers that ran in it.
     calls: int
-    """Attention layers that ran in it."""
+    #: When the last of them began.
     last_call_ns: int
-    """When the last of them began."""
     prefill: bool = False
+    #: Requests whose prompt was worked on, by the engine's annotation.
     prompts: int | None = None
-    """Requests whose prompt was worked on, by the engine's annotation."""
+    #: Of all of them.
     prompt_tokens: int | None = None
-    """Of all of them."""
     answers: int | None = None
+    #: Kernels were tried out in it, so that its length says nothing about the model.
     tuning: bool = False
-    """Kernels were tried out in it, so that its length says nothing about the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ class Cadence:
 
     steps: list[Step]
     how: How
+    #: What tells steps with prompt work from those without.
     evidence: Evidence
-    """What tells steps with prompt work from those without."""
+    #: Attention layers per step.
     layers: int
-    """Attention layers per step."""
+    #: Steps that the engine annotated.
     annotated: int = 0
-    """Steps that the engine annotated."""
+    #: Those of them that hold exactly one step found by the kernels.
     agreeing: int = 0
-    """Those of them that hold exactly one step found by the kernels."""
 
 
 def find_steps(work: Work) -> Cadence | None:

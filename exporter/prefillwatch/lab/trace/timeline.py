@@ -49,21 +49,21 @@ class Work:
     source: Source
     starts: Numbers
     ends: Numbers
+    #: Its duration, on the CPU less that of the ops it called.
     own: Numbers
-    """Its duration, on the CPU less that of the ops it called."""
+    #: Index into `texts` and `families`.
     names: npt.NDArray[np.int32]
-    """Index into `texts` and `families`."""
     lanes: npt.NDArray[np.int32]
     texts: list[str]
     families: list[Family]
     annotations: list[Annotation]
     devices: list[str]
+    #: The one that this is about: with several in one file, the busiest.
     device: str
-    """The one that this is about: with several in one file, the busiest."""
     without_duration: int = 0
+    #: Whether the annotations lie where the work does. Those of the CPU run ahead of the GPU, by milliseconds to more
+    #: than a step, and are only moved there where launches tell what belongs to which.
     located: bool = True
-    """Whether the annotations lie where the work does. Those of the CPU run ahead of the GPU, by milliseconds to more
-    than a step, and are only moved there where launches tell what belongs to which."""
 
     def __len__(self) -> int:
         return len(self.starts)

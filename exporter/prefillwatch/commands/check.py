@@ -172,7 +172,10 @@ async def _look_at_health(fetcher: Fetcher, upstream: str, *, has_key: bool) -> 
     try:
         answer = await fetcher.get("/health", limit=_LARGEST_HEALTH)
     except FetchError as error:
-        return Finding(Verdict.FAILED, "upstream", f"no answer from {upstream} ({error}); {_question(error)}")
+        question = "is the server up, and there?"
+        if "SSL" in str(error):
+            question = "does it speak TLS there, with a certificate that upstream_ca or the system trusts?"
+        return Finding(Verdict.FAILED, "upstream", f"no answer from {upstream} ({error}); {question}")
     if answer.status in (200, 404):  # a server without /health is there all the same
         return Finding(Verdict.OK, "upstream", f"{upstream} answers")
     if answer.status in _WANTS_KEY:
@@ -181,12 +184,6 @@ async def _look_at_health(fetcher: Fetcher, upstream: str, *, has_key: bool) -> 
         return Finding(Verdict.FAILED, "upstream", text)
     text = f"{upstream}/health answers {answer.status}: the server is not healthy, or it is another one"
     return Finding(Verdict.FAILED, "upstream", text)
-
-
-def _question(error: FetchError) -> str:
-    if "SSL" in str(error):
-        return "does it speak TLS there, with a certificate that upstream_ca or the system trusts?"
-    return "is the server up, and there?"
 
 
 async def _look_at_models(fetcher: Fetcher) -> Finding:

@@ -81,7 +81,11 @@ class Page:
     def counters(self) -> list[str]:
         """Names, without namespace, of what only ever rises while its server runs."""
         prefix = f"{self.namespace}:"
-        return [name.removeprefix(prefix) for name in self._samples if _only_rises(name) and name.startswith(prefix)]
+        return [
+            name.removeprefix(prefix)
+            for name in self._samples
+            if name.startswith(prefix) and name.endswith(("_total", "_count"))
+        ]
 
     def highest(self, name: str, **labels: str) -> float | None:
         return max((value for _, value in self.series(name, **labels)), default=None)
@@ -118,10 +122,6 @@ def _pieces(text: bytes) -> Iterator[bytes]:
     lines = text.split(b"\n")
     for start in range(0, len(lines), _LINES_AT_ONCE):
         yield b"\n".join(lines[start : start + _LINES_AT_ONCE])
-
-
-def _only_rises(name: str) -> bool:
-    return name.endswith(("_total", "_count"))
 
 
 def _is_first_part(sample: Sample) -> bool:

@@ -17,7 +17,7 @@ from prefillwatch.doctor.look import Look, read_advice, read_incidents, read_tim
 from prefillwatch.doctor.page import OURS, Page
 from prefillwatch.doctor.readers import moment_of
 from prefillwatch.engine.errors import FetchError, PageError
-from prefillwatch.engine.fetch import Answer, Fetcher
+from prefillwatch.engine.fetch import Fetcher
 from prefillwatch.engine.poller import LARGEST_PAGE
 from prefillwatch.errors import PrefillwatchError
 from prefillwatch.settings.addresses import UNIX, parse_upstream
@@ -178,8 +178,12 @@ class Watcher:
             answer = await self._fetcher.get(self._address.path, limit=LARGEST_PAGE)
         except FetchError as error:
             raise DoctorError(f"no answer from {shown} ({error}); is the server up, and there?") from None
+        if answer.status in (401, 403):
+            raise DoctorError(
+                f"{shown} wants credentials ({answer.status}); give --bearer-token-file or --basic-auth-file"
+            )
         if answer.status != 200:
-            raise DoctorError(_refused(shown, answer))
+            raise DoctorError(f"{shown} answers {answer.status}; {_WHERE}")
         try:
             return await asyncio.to_thread(Page, answer.body)
         except PageError as error:
@@ -198,12 +202,6 @@ _WHERE: Final = (
     "name prefillwatch's admin address, or the server's own; SGLang tells metrics with --enable-metrics, llama.cpp "
     "with --metrics"
 )
-
-
-def _refused(shown: str, answer: Answer) -> str:
-    if answer.status in (401, 403):
-        return f"{shown} wants credentials ({answer.status}); give --bearer-token-file or --basic-auth-file"
-    return f"{shown} answers {answer.status}; {_WHERE}"
 
 
 def _beginning(body: bytes) -> str:

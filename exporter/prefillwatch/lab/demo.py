@@ -66,11 +66,15 @@ async def demo(settings: DemoSettings, say: Callable[[str], None] = click.echo) 
     stopped = asyncio.Event()
     with _signals_set(stopped):
         place = _choose_place(settings)
+        chunked = "--enable-chunked-prefill" if settings.enable_chunked_prefill else "--no-enable-chunked-prefill"
+        sim = ("sim", "--listen", str(place.simulator), "--preset", settings.preset, chunked)
+        upstream, admin = f"http://{place.simulator}", str(place.admin)
+        serve = ("serve", "--upstream", upstream, "--listen", str(place.listen), "--admin", admin)
         async with AsyncExitStack() as stack:
-            simulator = await stack.enter_async_context(_child(*_simulator_arguments(settings, place)))
-            await _wait_until_ready("sim", simulator, f"http://{place.simulator}/health", stopped)
-            sidecar = await stack.enter_async_context(_child(*_sidecar_arguments(place)))
-            await _wait_until_ready("serve", sidecar, f"http://{place.admin}/readyz", stopped)
+            simulator = await stack.enter_async_context(Child(python_module("prefillwatch", *sim)))
+            await _wait_until_ready("sim", simulator, f"{upstream}/health", stopped)
+            sidecar = await stack.enter_async_context(Child(python_module("prefillwatch", *serve)))
+            await _wait_until_ready("serve", sidecar, f"http://{admin}/readyz", stopped)
             if not stopped.is_set():
                 _introduce(settings, place, say)
                 await _play(settings, place, {"sim": simulator, "serve": sidecar}, stopped, say)
@@ -110,20 +114,6 @@ def _free_port(host: str, port: int) -> int | None:
             return None
         chosen: int = probe.getsockname()[1]
         return chosen
-
-
-def _simulator_arguments(settings: DemoSettings, place: _Place) -> tuple[str, ...]:
-    chunked = "--enable-chunked-prefill" if settings.enable_chunked_prefill else "--no-enable-chunked-prefill"
-    return ("sim", "--listen", str(place.simulator), "--preset", settings.preset, chunked)
-
-
-def _sidecar_arguments(place: _Place) -> tuple[str, ...]:
-    upstream = f"http://{place.simulator}"
-    return ("serve", "--upstream", upstream, "--listen", str(place.listen), "--admin", str(place.admin))
-
-
-def _child(*arguments: str) -> Child:
-    return Child(python_module("prefillwatch", *arguments))
 
 
 def check(name: str, child: Child) -> None:

@@ -119,9 +119,6 @@ class _Load:
         if tasks and remaining > 0:
             await asyncio.wait(tasks, timeout=remaining)
 
-    def _rng(self, name: str) -> random.Random:
-        return random.Random(f"{name} {self._settings.seed}")
-
     async def _victim(self, rng: random.Random) -> None:
         while self._may_start():
             answer = await self._ask(VICTIM, rng)
@@ -129,7 +126,7 @@ class _Load:
                 await asyncio.sleep(0.5)
 
     async def _arrivals(self, kind: Kind) -> None:
-        rng = self._rng(kind.name)
+        rng = random.Random(f"{kind.name} {self._settings.seed}")
         while True:
             await asyncio.sleep(rng.uniform(0.5, 1.5) / kind.per_second)
             if not self._may_start():

@@ -321,10 +321,7 @@ class Engine:
             reason = sequence.finish_reason(self.config.max_model_len)
             if reason:
                 finished[sequence.request.id] = reason
-                self._end(sequence)
+                del self._sequences[sequence.request.id]
+                self._running.remove(sequence)
+                self.blocks.release(sequence.blocks)
         return produced
-
-    def _end(self, sequence: _Sequence) -> None:
-        del self._sequences[sequence.request.id]
-        self._running.remove(sequence)
-        self.blocks.release(sequence.blocks)

@@ -36,7 +36,8 @@ def trade_off(outcomes: Sequence[Outcome], slo: Slo) -> str:
         return ""
     front = {outcome.label for outcome in pareto_front(outcomes)}
     figure, (each,) = axes(height=4.2)
-    _front_line(each, [found for outcome, found in placed if outcome.label in front])
+    joined = sorted((found.gap * 1000, found.first_token) for outcome, found in placed if outcome.label in front)
+    each.plot([x for x, _ in joined], [y for _, y in joined], color=CALM, linewidth=1.2, alpha=0.5)
     for outcome, found in placed:
         best = outcome.label in front
         each.plot(found.gap * 1000, found.first_token, "o", color=CALM if best else MUTED, markersize=8 if best else 6)
@@ -73,11 +74,6 @@ def both_populations(outcomes: Sequence[Outcome], inject: int) -> str:
     each.set_xlabel("p99 of the victims' gaps, ms")
     legend(each, loc="upper center", bbox_to_anchor=(0.5, 1.0 + 0.55 / len(rows)), ncols=2)
     return to_svg(figure, label=f"99th percentile of the victims' gaps by setting, with {inject} prompts at once")
-
-
-def _front_line(each: Axes, front: Sequence[Goals]) -> None:
-    points = sorted((found.gap * 1000, found.first_token) for found in front)
-    each.plot([x for x, _ in points], [y for _, y in points], color=CALM, linewidth=1.2, alpha=0.5)
 
 
 @dataclass(slots=True)

@@ -120,13 +120,13 @@ class Sweep:
         return outcome
 
     async def _with_server(self, number: int, setting: Setting, outcome: Outcome, tell: Say) -> Outcome:
-        prepared = self._settings.prepared(setting)
+        prepared, logs = self._settings.prepared(setting), self._settings.logs
         tell("starting the server")
         began = time.monotonic()
         async with Server(
             prepared.argv,
             prepared.upstream,
-            log=self._log_path(number),
+            log=logs / f"{number:02}.log" if logs else None,
             stop_seconds=self._settings.stop_limit_seconds,
         ) as server:
             await server.ready(self._settings.start_limit_seconds)
@@ -151,10 +151,6 @@ class Sweep:
         except asyncio.TimeoutError:
             raise ServerError(f"not measured within {duration(limit)}; the server is up but too slow") from None
         return probes, mix, target.model
-
-    def _log_path(self, number: int) -> Path | None:
-        logs = self._settings.logs
-        return logs / f"{number:02}.log" if logs else None
 
 
 async def _unless_it_dies(server: Server, work: Coroutine[Any, Any, T]) -> T:

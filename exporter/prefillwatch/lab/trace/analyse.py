@@ -83,7 +83,7 @@ class _Analysis:
         self.in_prefill = self._rows_in_prefill()
 
     def findings(self, name: str, reader: TraceReader) -> Findings:
-        runs = _prefill_runs(self.steps)
+        runs = [list(run) for prefill, run in groupby(self.steps, key=lambda step: step.prefill) if prefill]
         prefills = [self._prefill(run) for run in runs]
         main = max(range(len(runs)), key=lambda at: _weight(runs[at]), default=None)
         work = self.work
@@ -339,10 +339,6 @@ def _marked(steps: list[Step], tries: np.ndarray[tuple[int], np.dtype[np.int64]]
         return steps
     edges = np.searchsorted(tries, [*(step.start_ns for step in steps), np.iinfo(np.int64).max])
     return [replace(step, tuning=bool(count)) for step, count in zip(steps, np.diff(edges), strict=True)]
-
-
-def _prefill_runs(steps: list[Step]) -> list[list[Step]]:
-    return [list(run) for prefill, run in groupby(steps, key=lambda step: step.prefill) if prefill]
 
 
 def _weight(run: list[Step]) -> tuple[int, int, int]:

@@ -117,14 +117,10 @@ async def _prepared(
     shorts = await maker.make_many(settings.victims, _VICTIM_PROMPT)
     if settings.warm:
         say(f"warming up with a prompt of {long[-1].tokens:,} tokens")
-        await _warm_up(maker.target, long[-1], settings)
+        body = maker.target.body(long[-1].text, _ANSWER)
+        if why := refusal(await maker.target.ask(body, timeout_seconds=settings.max_seconds)):
+            raise TargetError(f"{target.url} gives no answer to a prompt of {long[-1].tokens:,} tokens ({why})")
     return maker.target, shorts, long[0]
-
-
-async def _warm_up(target: Target, prompt: Prompt, settings: CaptureSettings) -> None:
-    answer = await target.ask(target.body(prompt.text, _ANSWER), timeout_seconds=settings.max_seconds)
-    if why := refusal(answer):
-        raise TargetError(f"{target.url} gives no answer to a prompt of {prompt.tokens:,} tokens ({why})")
 
 
 class _Scene:
@@ -172,7 +168,9 @@ class _Scene:
             await self._until(lambda: self._every_victim_has(self._settings.tokens_before, before), tasks)
             if not self._problem:
                 self._say(f"sending a prompt of {long.tokens:,} tokens")
-                sending = asyncio.ensure_future(self._send(long))
+                body, limit = self._target.body(long.text, _ANSWER), self._settings.max_seconds
+                asking = self._target.ask(body, timeout_seconds=limit, answer=self._run.prompt)
+                sending = asyncio.ensure_future(asking)
                 await self._until(lambda: bool(self._run.prompt.reads_ns) or sending.done(), tasks)
             if not self._problem:
                 after = [len(victim.reads_ns) for victim in self._run.victims]
@@ -182,10 +180,6 @@ class _Scene:
             if sending is not None:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
-
-    async def _send(self, long: Prompt) -> Answer:
-        body = self._target.body(long.text, _ANSWER)
-        return await self._target.ask(body, timeout_seconds=self._settings.max_seconds, answer=self._run.prompt)
 
     def _every_victim_has(self, tokens: int, since: Sequence[int] = ()) -> bool:
         counts = [len(victim.reads_ns) for victim in self._run.victims]

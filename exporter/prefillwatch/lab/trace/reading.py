@@ -103,15 +103,11 @@ class TraceReader:
 
     def _raw_events(self) -> Iterator[bytes]:
         for piece in self._pieces:
-            if not self.bytes_read:
-                self._look_for_version(piece)
+            if not self.bytes_read and (found := _VLLM_VERSION.search(piece)):
+                self.vllm_version = found.group(1).decode()
             self.bytes_read += len(piece)
             yield from self._splitter.feed(piece)
         yield from self._splitter.finish()
-
-    def _look_for_version(self, piece: bytes) -> None:
-        if found := _VLLM_VERSION.search(piece):
-            self.vllm_version = found.group(1).decode()
 
     def _end_early(self, reason: str) -> None:
         if not self.events:

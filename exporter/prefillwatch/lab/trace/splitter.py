@@ -120,7 +120,9 @@ class EventSplitter:
         if self._place is _Place.EVENTS:
             yield from self._cut()
         if self._place is _Place.TAIL:
-            self._note_tail()
+            rest = self._buffer[self._position :].rstrip()
+            self._last_byte = rest[-1:] or self._last_byte
+            self._position = len(self._buffer)
 
     @property
     def _here(self) -> str:
@@ -203,11 +205,6 @@ class EventSplitter:
         self._position += 1
         self._last_byte = b"]"
         self._place = _Place.TAIL
-
-    def _note_tail(self) -> None:
-        rest = self._buffer[self._position :].rstrip()
-        self._last_byte = rest[-1:] or self._last_byte
-        self._position = len(self._buffer)
 
 
 def _balanced_end(buffer: bytes, start: int) -> int:

@@ -224,7 +224,7 @@ def _digest(arrivals: Schedule) -> str:
 
 
 async def _sweep(settings: SweepSettings, measurement: Measurement, store: Store) -> bool:
-    """Whether it came to its end."""
+    """Returns whether the sweep was completed."""
 
     async def on_server(target: Target, say: Say) -> tuple[tuple[ProbeFigures, ...], MixFigures | None]:
         return await measure(target, measurement, say)

@@ -21,11 +21,11 @@ PLUGIN_GAPS: Final = "engine_inter_token_latency_seconds"
 
 OURS: Final = "prefillwatch"
 _PARTS: Final = ("_bucket", "_count", "_sum")
-#: Other parts of one engine repeat what its first part says.
+#: The other parts of an engine repeat what its first part reports.
 _PART_LABELS: Final = ("tp_rank", "pp_rank")
 #: The finder reads so many samples at most, and a page of a sidecar with many models has more.
 _LINES_AT_ONCE: Final = 2000
-#: No count, time or number of bytes is beyond it, and sums of such values cannot overflow.
+#: Counts, times and bytes are never larger, and sums of such values cannot overflow.
 _LARGEST: Final = 1e18
 
 

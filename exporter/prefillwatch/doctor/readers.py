@@ -22,7 +22,7 @@ def read(look: Look) -> Figures:
 
 
 def moment_of(page: Page) -> Moment:
-    """The gauges of a page that are worth more than one look."""
+    """The gauges of a page, to be read at every look."""
     return _sidecar_moment(page) if page.namespace == OURS else _server_moment(page)
 
 

@@ -79,7 +79,7 @@ def first_tokens_for_gaps(figures: Figures) -> Finding:
 
 
 def _sizes(figures: Figures, before: Comparison) -> Iterator[_Size]:
-    """Those with enough of everything."""
+    """The sizes with enough samples of everything."""
     for size, first_now in figures.first_tokens.items():
         first_then = before.first_tokens.get(size)
         gaps_then, gaps_now = before.gaps_beside.get(size), (figures.gaps_beside or {}).get(size)

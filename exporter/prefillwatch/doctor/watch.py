@@ -190,7 +190,7 @@ class Watcher:
             raise DoctorError(f"{shown}: {error}{_beginning(answer.body)}; {_WHERE}") from None
 
     async def _json(self, path: str) -> bytes:
-        """Empty where it cannot be had: a page alone says a lot."""
+        """Empty where it cannot be fetched: the metrics page alone is enough for most findings."""
         with contextlib.suppress(FetchError):
             answer = await self._fetcher.get(self._address.api + path, limit=_MOST_JSON)
             if answer.status == 200:
@@ -205,7 +205,7 @@ _WHERE: Final = (
 
 
 def _beginning(body: bytes) -> str:
-    """How it begins, so that one sees what it is."""
+    """The beginning of a page, so that the user sees what it is."""
     text = " ".join(body[:200].decode(errors="replace").split())[:40]
     return f" (it begins with {text!r})" if text and not text.startswith("#") else ""
 

@@ -39,7 +39,8 @@ Here, compare the gaps that a prefill overlapped with the clear ones, and with a
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """None for an address: the usual one, or a free port where that is taken. None for the duration: until stopped."""
+    """An address of None is the usual port, or a free one where that is taken; a duration of None lasts until the demo
+    is stopped."""
 
     preset: str = "article"
     enable_chunked_prefill: bool = True
@@ -53,7 +54,7 @@ class DemoSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where things run, and what the user must know about how it came to be."""
+    """Where the parts run, and remarks for the user about how the ports were chosen."""
 
     simulator: ListenAddress
     listen: ListenAddress
@@ -119,7 +120,7 @@ def _free_port(host: str, port: int) -> int | None:
 def check(name: str, child: Child) -> None:
     """Raises StartError, with the last lines it wrote, if `prefillwatch <name>` has ended."""
     if child.code is not None:
-        # Its errors become part of ours: once is enough to say whose they are.
+        # Its error is quoted in ours, so the prefix is needed once.
         said = (
             "\n".join(line.removeprefix(ERROR_PREFIX) for line in [*child.lines][-_LINES_SHOWN:]) or "it said nothing"
         )
@@ -205,7 +206,7 @@ def _load_settings(settings: DemoSettings, place: _Place) -> LoadSettings:
 
 
 async def _tell_status(place: _Place, began: float, say: Callable[[str], None]) -> None:
-    """Lines every two seconds, read where everybody else would read it: how it is, and incidents that are over."""
+    """A line every two seconds with figures from the public admin endpoints, and one for each incident that is over."""
     told: set[str] = set()
     async with httpx.AsyncClient(trust_env=False, timeout=5.0, base_url=f"http://{place.admin}") as client:
         while True:

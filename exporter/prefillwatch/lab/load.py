@@ -106,7 +106,7 @@ class _Load:
         sources = [asyncio.ensure_future(source) for source in (*victims, *others)]
         try:
             await self._wait_for(sources)
-            await self._wait_for(self._tasks)  # all requests that there may be are sent before the time is up
+            await self._wait_for(self._tasks)  # every request that was allowed has been sent before the time is up
         finally:
             await _cancel([*sources, *self._tasks])
         for source in sources:

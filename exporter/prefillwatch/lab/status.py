@@ -1,4 +1,4 @@
-"""What a watched server looks like right now, and what befell it, in one line each. Pure: documents in, text out."""
+"""The state of a watched server, and what happened to it, in one line each. Pure: documents in, text out."""
 
 from __future__ import annotations
 

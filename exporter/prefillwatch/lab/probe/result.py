@@ -76,7 +76,7 @@ class Dose:
 
     @property
     def typical(self) -> RunFigures:
-        """The run that words are made about: the one with the median p99 of its window."""
+        """The run that the sentences are about: the one with the median p99 of its window."""
         ordered = sorted(self.runs, key=lambda run: run.window.p99_seconds or 0.0)
         return ordered[(len(ordered) - 1) // 2]
 

@@ -1,4 +1,4 @@
-"""What a probe does, and the most it can cost: known, and told, before anything is sent."""
+"""What a probe does and the most that it can cost; both are said before anything is sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ProbeSettings:
     answer_tokens: int = 16
     #: Prompts and answers of one victim in one run; when they are used up it falls silent.
     victim_tokens: int = 8192
-    #: The long prompts are given up after so long.
+    #: The long prompts are abandoned after this long.
     injection_seconds: float = 120.0
     max_tokens: int = 2_000_000
     max_seconds: float = 900.0
@@ -72,7 +72,7 @@ class Plan:
 
     long_prompt_tokens: int
     victim_tokens: int
-    #: With the rehearsal.
+    #: Including the rehearsal.
     learning_tokens: int
     shortest_seconds: float
     longest_seconds: float
@@ -114,8 +114,8 @@ def plan(settings: ProbeSettings) -> Plan:
 
 
 def fitted(settings: ProbeSettings, max_model_len: int | None) -> ProbeSettings:
-    """The same without the recorded arrivals that the model cannot take. Raises ConfigError when it cannot take the
-    longest prompt, or none of the arrivals."""
+    """The same settings without the recorded arrivals that the model cannot take. Raises ConfigError when it cannot
+    take the longest prompt, or none of the arrivals."""
     if settings.arrivals:
         kept = settings.arrivals.fitting(max_model_len)
         if not kept.arrivals:

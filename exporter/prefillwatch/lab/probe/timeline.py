@@ -53,5 +53,5 @@ class Run:
         return merged
 
     def _first_token_ns(self, answer: Answer) -> int:
-        """Or its end without one, or the end of the run."""
+        """Its first token; without one, its end, or the end of the run."""
         return answer.reads_ns[0] if answer.reads_ns else answer.closed_ns or max(self.ended_ns, answer.sent_ns)

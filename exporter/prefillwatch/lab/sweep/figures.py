@@ -78,7 +78,8 @@ class Stalls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stalls_of(streams: Sequence[Sequence[float]], rule: StallRule | None = None) -> Stalls:
-    """Of the gaps of each stream, in seconds. The rule is that of the exporter, with the stream's own median."""
+    """The stalls among the gaps (seconds) of each stream, by the exporter's rule, with the stream's own median as its
+    baseline."""
     rule = rule or StallRule()
     found = []
     for gaps in streams:
@@ -115,7 +116,7 @@ class MixFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Steady readers and a mix of requests that arrive at given times, the same for all settings."""
 
     seconds: float
-    #: That were sent, the readers' own not among them.
+    #: Requests sent, without those of the steady readers.
     requests: int
     answered: int
     failed: int
@@ -146,7 +147,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     start_seconds: float | None = None
     probes: tuple[ProbeFigures, ...] = ()
     mix: MixFigures | None = None
-    #: How late this program itself was, sampled while it measured.
+    #: How late this program's own event loop was, sampled while it measured.
     client_lag: Spread | None = None
     failure: str | None = None
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from prefillwatch.lab.sweep.figures import Outcome
 
-#: Figures that differ by less count as equal: measured twice, one setting differs from itself by so much.
+#: Figures that differ by less than this count as equal: one setting measured twice differs from itself by as much.
 TOLERANCE: Final = 0.05
 
 
@@ -28,7 +28,7 @@ class Goals:
         return self.gap, self.first_token, 1.0 / self.rate if self.rate else 0.0
 
     def beats(self, other: Goals, tolerance: float = TOLERANCE) -> bool:
-        """No worse in any goal, and better in one, by what counts."""
+        """No worse in any goal, and better in at least one, by more than measurements differ."""
         pairs = list(zip(self.all(), other.all(), strict=True))
         no_worse = all(own <= its * (1 + tolerance) for own, its in pairs)
         return no_worse and any(own * (1 + tolerance) < its for own, its in pairs)
@@ -47,7 +47,7 @@ def goals(outcome: Outcome) -> Goals | None:
 def pareto_front(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Those that none beats. Never empty where one was measured."""
     placed = [(outcome, found) for outcome in outcomes if (found := goals(outcome)) is not None]
-    # Of many settings that hardly differ each may be beaten by another one in turn; then every difference counts.
+    # When many settings hardly differ, each may be beaten by another in turn; then every difference counts.
     return _unbeaten(placed, TOLERANCE) or _unbeaten(placed, 0.0)
 
 

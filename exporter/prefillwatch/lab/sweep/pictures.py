@@ -49,7 +49,7 @@ def trade_off(outcomes: Sequence[Outcome], slo: Slo) -> str:
     each.set_ylabel(f"first token of the {_FIRST_TOKENS_OF[probed]}, median, s")
     each.set_xlim(left=0, right=max(found.gap for _, found in placed) * 1000 * 1.4)
     each.set_ylim(bottom=0, top=max(found.first_token for _, found in placed) * 1.3)
-    figure.draw_without_rendering()  # so that it is known where things are
+    figure.draw_without_rendering()  # so that positions are known
     _annotate(each, placed, front)
     return to_svg(figure, label="Trade-off between smooth streams and early first tokens, one point for each setting")
 
@@ -78,7 +78,7 @@ def both_populations(outcomes: Sequence[Outcome], inject: int) -> str:
 
 @dataclass(slots=True)
 class _Spot:
-    """Points that lie on each other, as shares of the chart's extent."""
+    """Points on the same spot, as shares of the chart's extent."""
 
     x: float
     y: float

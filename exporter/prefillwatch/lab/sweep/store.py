@@ -56,7 +56,7 @@ class Store:
         return any(row.label == label and row.failure is None for row in self.results.settings)
 
     def add(self, outcome: Outcome) -> None:
-        """In place of what was known of the setting; on disk when this returns. Raises ResultsError."""
+        """Replaces what was known of the setting; on disk when this returns. Raises ResultsError."""
         rows = {row.label: row for row in self.results.settings}
         rows[outcome.label] = outcome
         places = {label: place for place, label in enumerate(self._order)}
@@ -139,7 +139,7 @@ def _shown(value: Any) -> str:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """All or nothing: a reader of the file sees the old one or the new one, whenever we are stopped."""
+    """All or nothing: whenever the program is stopped, the file is the old one or the new one."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -25,7 +25,7 @@ STOP: Final = "/stop_profile"
 WRITING_LIMIT_S: Final = 600.0
 _VICTIM_PROMPT: Final = 48
 _ANSWER: Final = 2
-#: Steps after which vLLM is to end by itself, should we no longer be there to tell it.
+#: Steps after which vLLM ends the profile by itself, in case we are no longer there to end it.
 _MOST_STEPS: Final = 2000
 _LOOK_EVERY_S: Final = 0.002
 _now = time.monotonic
@@ -68,7 +68,7 @@ class _Run:
 
 
 async def check_profiler(target: Target) -> None:
-    """Raises TargetError, naming the flag, where the server has no profiler to arm. Sends nothing that costs."""
+    """Raises TargetError, naming the flag, where the server has no profiler. Sends nothing that costs tokens."""
     answer = await target.ask(None, path=START, timeout_seconds=PATIENCE_S)
     if answer.error:
         raise TargetError(f"no answer from {target.url} ({answer.error}); is the server up, and there?")
@@ -87,7 +87,8 @@ def _without_profiler(target: Target) -> TargetError:
 async def capture(
     target: Target, settings: CaptureSettings, say: Callable[[str], None], stop: asyncio.Event
 ) -> ClientSide:
-    """Plays the scene with the profiler armed, and sees to it that it is disarmed again. `stop` ends it early.
+    """Plays the scene with the profiler running, and always stops the profiler at the end. `stop` ends it early. Raises
+    TargetError when the server refuses a request or has no profiler, TraceError when there was no profile.
 
     Raises TargetError when the server refuses a request or has no profiler, TraceError when it came to no profile.
     """
@@ -111,7 +112,7 @@ async def _captured(
 async def _prepared(
     target: Target, settings: CaptureSettings, say: Callable[[str], None]
 ) -> tuple[Target, list[Prompt], Prompt]:
-    """The server as it likes to be spoken to, and the victims' prompts and the long one, all made before."""
+    """The target with the dialect that it accepts, the victims' prompts and the long prompt, all prepared."""
     maker = await PromptMaker.learn(target)
     long = await maker.make_many(2 if settings.warm else 1, settings.prompt_tokens)
     shorts = await maker.make_many(settings.victims, _VICTIM_PROMPT)
@@ -188,7 +189,7 @@ class _Scene:
         )
 
     async def _until(self, reached: Callable[[], bool], tasks: Sequence[asyncio.Future[None]]) -> None:
-        """Waits; leaves in `_problem` why it was in vain. Raises what a victim raised."""
+        """Waits until the condition holds. If it never does, `_problem` says why. Raises what a victim raised."""
         while not reached():
             for task in tasks:
                 if task.done():
@@ -204,7 +205,7 @@ class _Scene:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _arm(self) -> None:
-        # Releases that know no such wishes ignore them.
+        # Releases that do not know these options ignore them.
         wishes = {"profile_prefix": f"prefillwatch-{time.time_ns() // MS}", "max_iterations": _MOST_STEPS}
         try:
             answer = await self._target.ask(wishes, path=START, timeout_seconds=WRITING_LIMIT_S)

@@ -1,4 +1,4 @@
-"""What a trace tells, in figures: the JSON report, and what text and picture are made from. Times are seconds."""
+"""The figures found in a trace: the JSON report is made of them, and so are text and picture. Times are seconds."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TickFigures(msgspec.Struct, frozen=True):
     prefill: bool
     #: Requests whose prompt was worked on in it.
     prompts: int | None
-    #: Of all of them.
+    #: Prompt tokens of all these requests.
     prompt_tokens: int | None
     answers: int | None
     tuning: bool
@@ -171,10 +171,10 @@ class ClientSide(msgspec.Struct, frozen=True):
     ttft_seconds: float | None
     #: Median gap between two tokens of a victim before the prompt was sent.
     gap_before_seconds: float | None
-    #: … while its first token was awaited.
+    #: The same median while the prompt's first token was awaited.
     gap_during_seconds: float | None
     gap_after_seconds: float | None
     #: Why the capture ended early, if it did.
     problem: str = ""
-    #: It was told to stop.
+    #: It ended because it was asked to stop.
     interrupted: bool = False

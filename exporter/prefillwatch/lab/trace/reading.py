@@ -20,7 +20,8 @@ PIECE: Final = 1 << 20
 _LARGEST: Final = 1 << 62
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
-#: A call of a Python function: what vLLM's profiler writes most of by far, and nothing here asks for.
+#: A call of a Python function. These are by far the most events that vLLM's profiler writes, and nothing here needs
+#: them.
 _PYTHON: Final = b'"python_function"'
 _VLLM_VERSION: Final = re.compile(rb'"vllm_version":\s*"([0-9A-Za-z.+_-]{1,60})"')
 
@@ -116,7 +117,7 @@ class TraceReader:
 
 
 def _decode_patiently(raw: bytes) -> Event | None:
-    """An event with what the profiler should not write but does: bytes that are no UTF-8, NaN, odd types."""
+    """An event with something that the profiler should not write but does: bytes that are not UTF-8, NaN, odd types."""
     try:
         fields = json.loads(raw.decode(errors="replace"), strict=False)
         return msgspec.convert(fields, Event, strict=False)
@@ -140,6 +141,6 @@ def _pieces(file: BufferedReader) -> Iterator[bytes]:
     if start == _ZSTD:
         raise TraceError("it is compressed with zstd; decompress it first: unzstd FILE")
     source = gzip.GzipFile(fileobj=file) if start[:2] == _GZIP else file
-    # Not read(): in a file that was cut off it would keep to itself what it has when it comes to the end.
+    # Not read(): at the end of a file that was cut off, it would not return what it has already decompressed.
     while piece := source.read1(PIECE):
         yield piece

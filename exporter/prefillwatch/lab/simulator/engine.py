@@ -147,10 +147,6 @@ class Engine:
         self._pause_ns = 0
 
     @property
-    def has_work(self) -> bool:
-        return bool(self._sequences)
-
-    @property
     def running(self) -> int:
         return len(self._running)
 

@@ -405,6 +405,24 @@ def test_throughput_by_concurrency(observed: Observed, relay: Relay) -> None:
     assert observed.values(table.CONCURRENCY_REQUESTS)[("m", "1")] == 1
 
 
+def test_quick_answers_one_after_the_other_are_one_stream_at_a_time(observed: Observed, relay: Relay) -> None:
+    """Many begin and end between two beats, each prompt alone: nobody decodes beside it, so no step is measured."""
+    for number in range(40):
+        at = 1000 + 50 * number
+        stream = relay.request(at, {"messages": [{"role": "user", "content": "x" * 1200}]})
+        stream_tokens(relay, stream, [at + 20, at + 30, at + 40])
+        relay.end(at + 41, stream)
+        if number % 4 == 3:
+            relay.flush()
+            observed.advance(at + 45)
+    observed.advance(5000)
+    assert set(observed.values(table.CONCURRENCY_TOKENS)) == {("m", "0"), ("m", "1")}
+    assert observed.values(table.CONCURRENCY_TOKENS)[("m", "1")] == 40 * 3
+    assert observed.values(table.CONCURRENCY_REQUESTS)[("m", "1")] == 40
+    assert observed.values(table.CONCURRENCY_SECONDS)[("m", "1")] == pytest.approx(40 * 0.021, abs=0.01)
+    assert {labels[1] for labels, count in observed.counts(table.STEP_TIME).items() if count} == {"none"}
+
+
 def test_other_endpoints_are_only_counted(observed: Observed, relay: Relay) -> None:
     stream = relay.request(0, path="/v1/embeddings")
     relay.response(5, stream, content_type="application/json")

@@ -65,7 +65,7 @@ class Ledger:
         self.add_read = (slots.append, times.append, counts.append)
         self._add_reads = (slots.extend, times.extend, counts.extend)
         self._ended: list[tuple[Request, int, str]] = []
-        self._over: list[tuple[Request, int]] = []
+        self._over: list[tuple[Request, int, int]] = []
 
     def forget_model(self, model: int) -> None:
         """The number goes to another model: nothing of the old one stays."""
@@ -138,12 +138,13 @@ class Ledger:
         request.reported_events += events
         self._figures.tokens_per_event(request.model, tokens / events, events)
 
-    def choice_over(self, request: Request, choice: int) -> None:
+    def choice_over(self, request: Request, choice: int, time_ns: int) -> None:
         """A choice said that it is done: what follows is no silence of it. Its books follow with the next `advance`,
         behind the reads that came before."""
         if choice in request.slots and choice not in request.over:
             request.over.add(choice)
-            self._over.append((request, choice))
+            self._over.append((request, choice, time_ns))
+            self.heartbeat.leaves()
 
     def hole(self, request: Request) -> None:
         """Bytes of this request were lost: no gap is measured across."""
@@ -199,6 +200,8 @@ class Ledger:
         """The exchange is over; its books close with the next `advance`, behind the reads that came before. With the
         outcome `LOST` its end is not known: it counts as no request, and no promise is judged by it."""
         request.prefix = ()
+        for _ in range(request.decoding):
+            self.heartbeat.leaves()
         self._ended.append((request, time_ns, outcome))
 
     def _open(self, request: Request, choice: int, time_ns: int, *, seen: bool = True) -> int:
@@ -262,6 +265,8 @@ class Ledger:
         order = np.argsort(batch.end_ns, kind="stable")
         self._steps(self.heartbeat.feed(batch.slot[order], batch.end_ns[order]))
         self._figures.tokens(self.book.generated(batch), batch.coalesced)
+        for model, own in by_value(batch.read_model):
+            self._figures.token_times(model, batch.read_ns[own], batch.read_events[own])
         gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events)
         self.causes.gaps(gaps)
         self._populations.add(gaps)
@@ -280,19 +285,21 @@ class Ledger:
 
     def _end_choices(self, now_ns: int) -> None:
         over, self._over = self._over, []
-        for request, choice in over:
+        for request, choice, time_ns in over:
             if choice in request.over and request.rid in self.requests:  # it may have gone on, or be over already
                 slot = request.slots[choice]
                 self.book.finish(slot)
                 self.heartbeat.left(slot)
                 self.causes.interrupted(slot)
-                self._figures.decoding(request.model, -1, now_ns)
+                self._figures.decoding(request.model, -1, time_ns)
 
     def _goes_on(self, request: Request, choice: int, time_ns: int) -> None:
         """It said that it was done, and was not."""
         request.over.discard(choice)
-        if (request, choice) in self._over:
-            self._over.remove((request, choice))
+        waiting = [over for over in self._over if over[:2] != (request, choice)]
+        if len(waiting) < len(self._over):
+            self._over = waiting
+            self.heartbeat.stays()
             return
         slot = request.slots[choice]
         self.book.finish(slot, done=False)

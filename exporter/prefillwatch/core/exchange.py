@@ -306,11 +306,11 @@ class Exchange:
         if reader.prompt_tokens and not request.prompt_exact:
             ledger.sized(request, reader.prompt_tokens, reader.cached_tokens)
         if reader.over is not None or reader.finished:
-            self._choices_over(reader)
+            self._choices_over(reader, time_ns)
 
-    def _choices_over(self, reader: AnswerReader | RecordedReader) -> None:
+    def _choices_over(self, reader: AnswerReader | RecordedReader, time_ns: int) -> None:
         for choice in tuple(self.request.slots if reader.finished else reader.over or ()):
-            self._ledger.choice_over(self.request, choice)
+            self._ledger.choice_over(self.request, choice, time_ns)
         if 0 in self.request.over:
             self.slot = -1  # should it go on, that is no usual token
 

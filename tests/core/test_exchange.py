@@ -433,6 +433,26 @@ def test_other_endpoints_are_only_counted(observed: Observed, relay: Relay) -> N
     assert observed.counts(table.PROMPT_LENGTH) == {}
 
 
+def test_a_server_that_answers_to_any_name_tells_which_model_it_is() -> None:
+    """Clients send a name that is on no list; streamed or not, the answer has the served one."""
+    observed = Observed(served=("tiny.gguf",))
+    relay = Relay(observed)
+    named = {"model": "tiny.gguf", "choices": [{"index": 0, "delta": {"content": "a"}}]}
+    whole = {"model": "tiny.gguf", "choices": [{"index": 0}], "usage": {"prompt_tokens": 9, "completion_tokens": 4}}
+    for body, content_type in (
+        (b"data: " + json.dumps(named).encode() + b"\n\n", "text/event-stream"),
+        (json.dumps(whole).encode(), "application/json"),
+    ):
+        stream = relay.request(0, {"model": "gpt-3.5-turbo"})
+        relay.response(5, stream, content_type=content_type)
+        relay.data(6, stream, body)
+        relay.end(7, stream)
+    relay.flush()
+    observed.advance(500)
+    assert observed.values(table.REQUESTS) == {("tiny.gguf", "chat_completions", "ok"): 2}
+    assert observed.values(table.GENERATED_TOKENS) == {("tiny.gguf",): 5}
+
+
 def test_model_names_without_end_make_no_series() -> None:
     """More of them than a metric takes label sets."""
     names = MAX_LABEL_SETS + 1000

@@ -20,7 +20,7 @@ from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.figures import Figures
 from prefillwatch.analysis.model_books import Models
 from prefillwatch.analysis.populations import GapPopulations
-from prefillwatch.analysis.requests import LOST, PromptBuckets, PromptSizing, Request
+from prefillwatch.analysis.requests import CLIENT_CLOSED, LOST, PromptBuckets, PromptSizing, Request
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, Step
 from prefillwatch.analysis.tokens import GapBook, Gaps
@@ -64,6 +64,7 @@ class Ledger:
         #: request are the caller's to keep then.
         self.add_read = (slots.append, times.append, counts.append)
         self._add_reads = (slots.extend, times.extend, counts.extend)
+        self._reads_on = False  # upstream reads a prompt to its end although its client left
         self._ended: list[tuple[Request, int, str]] = []
         self._over: list[tuple[Request, int, int]] = []
 
@@ -187,6 +188,10 @@ class Ledger:
         given = [each for each in self.requests.values() if 0 < each.sent_ns < page.at_ns - NS and each.generating]
         awaiting = sum(1 for each in given if each.in_prefill)
         self.causes.page(replace(page, in_flight=len(given), awaiting=awaiting))
+        self._reads_on = page.reads_on
+        decoding = sum(request.decoding for request in self.requests.values())
+        if page.running is not None and page.running + (page.waiting or 0) <= decoding:
+            self.timeline.nobody_reads_on(page.at_ns)
 
     def cache_reported(self, block_size: int | None, *, in_use: bool | None) -> None:
         """What upstream's metrics say of its prefix cache; None: nothing."""
@@ -226,7 +231,7 @@ class Ledger:
         """Work through everything reported so far. Call every 50 to 200 ms."""
         self._work_through_reads()
         self._steps(self.heartbeat.flush(now_ns))
-        self._end_choices(now_ns)
+        self._end_choices()
         self.timeline.settle(now_ns)
         self._populations.advance(now_ns)
         facts = self.timeline.drain_final()
@@ -239,7 +244,7 @@ class Ledger:
         ended, self._ended = self._ended, []
         for request, time_ns, outcome in ended:
             if not request.first_ns:
-                self.timeline.gone(request.rid, time_ns)
+                self.timeline.gone(request.rid, time_ns, reads_on=self._reads_on and outcome == CLIENT_CLOSED)
             self.causes.left(request, time_ns, outcome)
             if outcome != LOST:
                 self._promises.ended(request, time_ns, outcome)
@@ -283,7 +288,7 @@ class Ledger:
         """What is silent now, and which of it is frozen: the one answer for metrics, API, page and alerts."""
         return self.causes.watch.silences(now_ns, self.heartbeat.clear_step_ns)
 
-    def _end_choices(self, now_ns: int) -> None:
+    def _end_choices(self) -> None:
         over, self._over = self._over, []
         for request, choice, time_ns in over:
             if choice in request.over and request.rid in self.requests:  # it may have gone on, or be over already

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.requests import Event, Lifecycle, ModelNames, Request, outcome
+from prefillwatch.analysis.requests import OTHER, Event, Lifecycle, ModelNames, Request, outcome
 from prefillwatch.core.bodies import UNREAD_REASONS, HeldBody, RequestBodies
 from prefillwatch.units import MS
 from prefillwatch.wire.answer import AnswerReader, is_event_stream
@@ -286,6 +286,11 @@ class Exchange:
             self._names.answered(name)
             self._admit(name)
 
+    def _learn_from_answer(self, reader: AnswerReader | RecordedReader) -> None:
+        """Some servers answer to any name, and their answer tells which model it is of."""
+        if reader.model and (not self.facts.model or self._label == OTHER):
+            self._learn_name(reader.model)
+
     def tokens(self, time_ns: int, events: int) -> None:
         """What a read completed, when it was not the usual token of a stream that is known already."""
         reader, request, ledger = self.reader, self.request, self._ledger
@@ -328,8 +333,7 @@ class Exchange:
             self.request.received_ns = 0  # something was not seen: no TTFT
         if not self.request.request_id:
             self.request.request_id = printable(reader.response_id)
-        if not self.facts.model:
-            self._learn_name(reader.model)
+        self._learn_from_answer(reader)
 
     def hole(self) -> None:
         """Records of this exchange were lost."""
@@ -374,6 +378,8 @@ class Exchange:
             reader.finish()
             error, terminal = reader.error, reader.finished
             tokens = max(tokens, reader.completion_tokens or 0)
+            if not request.slots:
+                self._learn_from_answer(reader)
             self._take_usage(reader)
         due = request.generating and self.facts.max_tokens != 0 and self._would_have_seen_tokens()
         result = outcome(end.finish, end.status or self.status, due, tokens, error, terminal)

@@ -111,8 +111,8 @@ class Heartbeat:
         self._decoding += 1
 
     def leaves(self) -> None:
-        """A stream is over, but reads of it are still to be fed; `left` will tell which. With the last one the engine is
-        idle as far as the wire tells: whoever joins then starts the clock."""
+        """A stream is over, but reads of it are still to be fed; `left` will tell which. Whoever joins when all that
+        decode have left starts the clock: the engine was idle as far as the wire tells."""
         self._leaving += 1
 
     def stays(self) -> None:

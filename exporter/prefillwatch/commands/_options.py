@@ -55,6 +55,11 @@ def number(
     return click.option(name, type=limits, metavar=metavar, default=default, show_default=shown, help=help_text)
 
 
+def switch(name: str, help_text: str) -> Callable[[Any], Any]:
+    """An option that is on unless its ``--no-…`` is given."""
+    return click.option(f"{name}/--no-{name.removeprefix('--')}", default=True, help=f"{help_text} [default: on]")
+
+
 def file(name: str, help_text: str, *, default: str | None = None, exists: bool = False) -> Callable[[Any], Any]:
     """An option of a file: ``--json`` is the parameter ``json_file``."""
     kind = _EXISTING if exists else FILE

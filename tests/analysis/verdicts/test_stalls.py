@@ -125,6 +125,11 @@ def test_a_stream_that_left_has_no_open_stall() -> None:
     assert watched.lasting(1300) == []
 
 
+def test_what_was_held_back_comes_within_three_tenths_of_a_second() -> None:
+    (stall,) = Watched().read(2200, 2280, 2360, 2440, 2499, 2501)
+    assert [read.time_ns // MS for read in stall.after] == [2280, 2360, 2440, 2499]
+
+
 def test_the_rule_can_be_set() -> None:
     rule = StallRule(min_gap=0.05, factor=2.0, always=0.5)
     assert Watched(rule).read(1045) == []

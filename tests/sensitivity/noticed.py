@@ -42,6 +42,7 @@ TESTS: Final = {
         "../core/test_relays.py",
         "tokens",
         "verdicts/test_stalls.py",
+        "../scenarios/test_when_final.py",
         "../scenarios/test_frozen_now.py",
         "../scenarios/test_other_causes.py",
         "../scenarios/test_prefill.py",
@@ -49,6 +50,7 @@ TESTS: Final = {
     "baselines": ("tokens/test_baselines.py", "tokens/test_gaps.py"),
     "verdicts": (
         "verdicts",
+        "../scenarios/test_when_final.py",
         "../scenarios/test_other_causes.py",
         "../scenarios/test_prefill.py",
         "../scenarios/test_signals.py",

@@ -130,6 +130,15 @@ def test_what_was_held_back_comes_within_three_tenths_of_a_second() -> None:
     assert [read.time_ns // MS for read in stall.after] == [2280, 2360, 2440, 2499]
 
 
+@pytest.mark.parametrize(("events", "held_back"), [(4, 0.0), (5, 19.0)])
+def test_five_events_show_how_long_the_text_of_one_is(events: int, held_back: float) -> None:
+    watched = Watched()
+    watched.request.events, watched.request.chars = events, 4 * events
+    watched.watch.returned(watched.request, watched.slot, 2200 * MS, 1, 80)
+    (stall,) = watched.read(2200)
+    assert stall.held_back == held_back
+
+
 def test_the_rule_can_be_set() -> None:
     rule = StallRule(min_gap=0.05, factor=2.0, always=0.5)
     assert Watched(rule).read(1045) == []

@@ -11,7 +11,7 @@ SEEDS ?= 100
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, root's rights, or minutes of quiet.
 APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox tests/foreign
 # Directories whose tests need nothing but Python, but for those that are marked `apart`.
-PURE := tests/analysis tests/contract tests/core tests/doctor tests/export tests/report tests/settings tests/wire
+PURE := tests/analysis tests/contract tests/core tests/doctor tests/export tests/report tests/settings tests/story tests/wire
 
 .PHONY: help demo pure test lint format reference unit e2e sandbox real truth bench bench-smoke hostile foreign foreign-nginx soak sensitivity simulate tools wheel clean
 .DEFAULT_GOAL := help
@@ -45,10 +45,9 @@ reference: $(READY) ## write the tables of docs/ that are made from the code ane
 unit: $(READY) tools
 	$(BIN)/pytest $(APART:%=--ignore=%) --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
 
-# These tests wait far more than they compute, so that files of them can run side by side.
 e2e: $(READY) tools ## the whole sidecar in front of the simulated vLLM, and its page in a browser
 	@scripts/tools chromium
-	$(BIN)/pytest tests/e2e --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
+	$(BIN)/pytest tests/e2e $(ARGS)
 
 sandbox: $(READY) ## the whole sidecar under the confinement of the shipped unit and pod (as root)
 	@scripts/tools systemd-analyze ip sysctl nsenter

@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "doctor": ("prefillwatch.commands.doctor:doctor", "Say in words which symptoms a running server shows, and why."),
     "record": ("prefillwatch.commands.record:record", "Do what 'serve' does, and record to a file what is seen."),
     "replay": ("prefillwatch.commands.replay:replay", "Metrics, incidents and the page from such a file."),
+    "explain": ("prefillwatch.commands.explain:explain", "The story of one incident, with a picture, as Markdown."),
     "assets": (
         "prefillwatch.commands.assets:assets",
         "Write dashboards, alert rules and deployment files to a folder.",

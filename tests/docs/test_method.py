@@ -15,16 +15,10 @@ from tests.docs.worked_example import (
     TOKENS,
     Example,
     picture,
-    play,
     written,
 )
 
 from prefillwatch import analysis
-
-
-@pytest.fixture(scope="module")
-def example() -> Example:
-    return play()
 
 
 def test_the_example_comes_out_as_the_page_says(example: Example) -> None:

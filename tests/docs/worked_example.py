@@ -14,6 +14,7 @@ from tests.core.script import ns
 from tests.scenarios.playbook import Scene
 
 from prefillwatch.analysis.steps.timeline import StepFacts
+from prefillwatch.story import Account, Bar, Lane, Lanes, Span, draw, find
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "method.md"
@@ -38,6 +39,7 @@ class Example:
     budget: int
     cost_ms: float
     first_token: float
+    account: Account
 
 
 def play() -> Example:
@@ -60,7 +62,8 @@ def play() -> Example:
     ]
     (incident,) = [each for each in scene.incidents() if each["culprits"][0]["request_id"] == "the-document"]
     first = firsts[SENT_MS, TOKENS] + 1.5 - SENT_MS
-    return Example(steps, incident, engine.budget, engine.cost.token_ns / 1e6, first)
+    account = find(scene.observed.observation.accounts(), "the-document")
+    return Example(steps, incident, engine.budget, engine.cost.token_ns / 1e6, first, account)
 
 
 def _engine() -> tuple[list[float], dict[tuple[int, int], float]]:
@@ -124,47 +127,30 @@ def _why(tokens: int, mixed: list[tuple[float, float, int, int]], end: float) ->
     return f"packed back from there: {BUDGET} less one token for each of {STREAMS} streams"
 
 
-_LEFT, _SCALE, _LANE, _TOP = 110, 0.62, 22, 34
 _FROM_MS, _UNTIL_MS = -45, 985
-
-
-def _x(ms: float) -> float:
-    return round(_LEFT + (ms - _FROM_MS) * _SCALE, 1)
-
-
-def _tag(name: str, text: str | None = None, **attributes: object) -> str:
-    told = " ".join(f'{key.replace("_", "-")}="{value}"' for key, value in attributes.items())
-    return f"<{name} {told}/>" if text is None else f"<{name} {told}>{text}</{name}>"
 
 
 def picture(example: Example) -> str:
     """Lanes of the six streams over the steps of the engine, as SVG."""
     shown = [each for each in example.steps if _FROM_MS < each[1] < _UNTIL_MS]
-    width, bottom = round(_x(_UNTIL_MS) + 20), _TOP + STREAMS * _LANE
-    parts = [_tag("rect", width=width, height=bottom + 96, fill="#ffffff")]
-    parts.append(_tag("text", "Six streams, one prompt of 6,000 tokens", x=8, y=18, font_weight="bold"))
-    for begin, end, _, tokens in shown:
-        if tokens:
-            wide, middle = round(_x(end) - _x(begin), 1), round((_x(begin) + _x(end)) / 2, 1)
-            parts.append(_tag("rect", x=_x(begin), y=_TOP - 6, width=wide, height=bottom - _TOP + 6, fill="#fde3c8"))
-            for row, text in enumerate((f"{end - begin:.0f} ms", f"{tokens:,} tokens")):
-                parts.append(_tag("text", text, x=middle, y=bottom + 14 + 16 * row, text_anchor="middle"))
-    for stream in range(STREAMS):
-        y = _TOP + stream * _LANE + 8
-        parts.append(_tag("text", f"stream {stream + 1}", x=8, y=y + 4))
-        parts.append(_tag("line", x1=_x(_FROM_MS), y1=y, x2=_x(_UNTIL_MS), y2=y, stroke="#dddddd"))
-        parts += [_tag("circle", cx=_x(end + 0.2 * stream), cy=y, r=3, fill="#1f5fa8") for _, end, _, _ in shown]
-    y, sent, first = bottom + 52, _x(0), _x(example.first_token)
-    parts.append(_tag("text", "the document", x=8, y=y + 4))
-    parts.append(_tag("line", x1=sent, y1=y, x2=first, y2=y, stroke="#c2571a", stroke_width=3))
-    parts.append(_tag("circle", cx=first, cy=y, r=4, fill="#c2571a"))
-    parts.append(_tag("text", "sent", x=sent, y=y + 20))
-    parts.append(_tag("text", "its first token", x=first, y=y + 20, text_anchor="middle"))
-    body = "\n".join(parts)
-    box, font = f"0 0 {width} {bottom + 96}", "sans-serif"
-    return (
-        _tag("svg", f"\n{body}\n", xmlns="http://www.w3.org/2000/svg", viewBox=box, font_family=font, font_size=12)
-        + "\n"
+    mixed = [(begin, end, tokens) for begin, end, _, tokens in shown if tokens]
+    lanes = [
+        Lane(
+            f"stream {stream + 1}",
+            [(end + 0.2 * stream) / 1e3 for _, end, *_ in shown],
+            [(begin / 1e3, end / 1e3) for begin, end, _ in mixed],
+        )
+        for stream in range(STREAMS)
+    ]
+    return draw(
+        Lanes(
+            title="Six streams, one prompt of 6,000 tokens",
+            begin=_FROM_MS / 1e3,
+            end=_UNTIL_MS / 1e3,
+            lanes=lanes,
+            steps=[Span(begin / 1e3, end / 1e3, (f"{end - begin:.0f} ms", f"{n:,} tokens")) for begin, end, n in mixed],
+            prompts=[Bar("the document", 0.0, example.first_token / 1e3)],
+        )
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.story.facts import account, incident
 
 from prefillwatch.export import admin, table
 from prefillwatch.export.admin import accepts_gzip, create_app
@@ -23,6 +24,7 @@ from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlight
 from prefillwatch.export.page_files import live_page
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.export.viewers import Viewers
+from prefillwatch.story import Account
 
 
 class View:
@@ -34,6 +36,7 @@ class View:
         self.not_ready = ""
         self.no_flight: FlightError | None = None
         self.flights_asked = 0
+        self.told: list[Account] = []
         self.asked: list[int] = []
         self.watched: list[str] = []
         self.viewers = Viewers(
@@ -49,6 +52,9 @@ class View:
     def incidents(self, limit: int) -> list[dict[str, Any]]:
         self.asked.append(limit)
         return [{"id": str(number), "kind": "freeze"} for number in range(3)][:limit]
+
+    def accounts(self) -> list[Account]:
+        return self.told
 
     def ready(self) -> tuple[bool, str]:
         return not self.not_ready, self.not_ready
@@ -70,6 +76,28 @@ def ask(view: View, path: str, method: str = "GET", **headers: str) -> httpx.Res
             return await client.request(method, path, headers={"Accept-Encoding": "identity", **headers})
 
     return asyncio.run(go())
+
+
+# --- The story of an incident
+
+
+def test_an_account_as_json_and_as_a_page() -> None:
+    view = View()
+    view.told = [account(incident=incident(id="x-2")), account()]
+    assert ask(view, "/api/explain?id=abc-7").json()["incident"]["id"] == "abc-7"
+    assert ask(view, "/api/explain").json()["incident"]["id"] == "x-2"
+    page = ask(view, "/explain?id=document")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "<svg " in page.text
+
+
+@pytest.mark.parametrize("path", ["/explain?id=y-9", "/api/explain?id=y-9"])
+def test_an_unknown_incident_names_those_that_there_are(path: str) -> None:
+    view = View()
+    view.told = [account()]
+    answer = ask(view, path)
+    assert answer.status_code == 404
+    assert "there is abc-7 (Freeze by prefill, 600 ms)" in answer.json()["error"]
 
 
 # --- Metrics

@@ -22,6 +22,8 @@ WAIT: Final = "wait"
 _MOST_NAMED: Final = 256
 #: An incident may last for hours; its victims are counted up to here.
 _MOST_VICTIMS: Final = 65_536
+#: Final delays that an incident keeps, so that it can be told later; the first.
+_MOST_KEPT: Final = 512
 
 Evidence = dict[str, float | bool | str | None]
 """Plain figures, ready for JSON, that a verdict rests on."""
@@ -165,6 +167,7 @@ class Incident:
     final: Tally = field(default_factory=Tally)
     live: dict[Delay, None] = field(default_factory=dict)  # a set that keeps its order
     chain_ns: int = DEFAULT.incidents.chain_ns  # delays of its cause less than this apart belong to it
+    kept: list[Delay] = field(default_factory=list)  # final ones, the first
 
     @property
     def model(self) -> int:
@@ -184,6 +187,13 @@ class Incident:
     def until_ns(self, now_ns: int) -> int:
         """The end; now while one of its delays lasts."""
         return now_ns if any(not delay.ended_ns for delay in self.live) else self.ended_ns
+
+    def settle(self, delay: Delay, now_ns: int) -> None:
+        """A delay of it is final."""
+        self.live.pop(delay, None)
+        self.final.add(delay, now_ns)
+        if len(self.kept) < _MOST_KEPT:
+            self.kept.append(delay)
 
     def stretch(self, delay: Delay) -> None:
         self.started_ns = min(self.started_ns, delay.started_ns)

@@ -41,7 +41,7 @@ def record(settings: Settings, file: Path, with_texts: bool, command: tuple[str,
 
 
 def claim(file: Path) -> None:
-    """Creates the file now, so that a file that cannot be made is an error at the start. Raises ConfigError."""
+    """Make the file, so that it is known now that it can be made. Raises ConfigError."""
     try:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -51,8 +51,7 @@ def claim(file: Path) -> None:
 
 
 def release(file: Path) -> None:
-    """Called when nothing was recorded, such as when a port was taken: removes the file, so that the next try can make
-    it."""
+    """Nothing was recorded, such as when a port was taken: the file is not in the way of the next try."""
     with contextlib.suppress(OSError):
         if not file.stat().st_size:
             file.unlink()

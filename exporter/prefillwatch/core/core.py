@@ -158,12 +158,15 @@ class Core:
             self._sink.model_forgotten(label)
 
     def _look(self, _: Look, now_ns: int) -> None:
-        self._advance(now_ns)
+        known_ns = self._advance(now_ns)
+        for books in self.ledger.models.values():
+            books.concurrency.settle(known_ns)
 
-    def _advance(self, now_ns: int) -> None:
+    def _advance(self, now_ns: int) -> int:
         known_ns = self.known_until(now_ns)
         self._reported.hand_over(known_ns)
         self.ledger.advance(known_ns)
+        return known_ns
 
     # --- Upstream, the engine, ourselves ---
 

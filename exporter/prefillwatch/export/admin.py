@@ -24,6 +24,7 @@ from prefillwatch.export.live_response import EVENT_STREAM, LiveResponse
 from prefillwatch.export.page_files import PAGE_FILES, read_page_file
 from prefillwatch.export.registry import Snapshot
 from prefillwatch.export.viewers import MOST_VIEWERS, Viewers
+from prefillwatch.story import Account, UnknownIncidentError, find, html, tell, title
 
 DEFAULT_INCIDENTS: Final = 100
 MOST_INCIDENTS: Final = 1000
@@ -40,6 +41,9 @@ class AdminView(Protocol):
 
     def incidents(self, limit: int) -> list[dict[str, Any]]:
         """At most so many incidents, newest first, ready for JSON."""
+
+    def accounts(self) -> list[Account]:
+        """What is kept of incidents to tell them, the newest first."""
 
     def ready(self) -> tuple[bool, str]:
         """Whether requests would be served now, and if not, why."""
@@ -65,8 +69,10 @@ def create_app(view: AdminView, credentials: Credentials = ANYBODY) -> Starlette
             Route("/readyz", admin.readyz),
             Route("/api/state", admin.state),
             Route("/api/incidents", admin.incidents),
+            Route("/api/explain", admin.account),
             Route("/api/live", admin.live),
             Route("/api/flight", admin.flight, methods=["POST"]),
+            Route("/explain", admin.explain),
             Route("/", admin.page),
             Route("/page/{name}", admin.page_file),
         ],
@@ -111,6 +117,19 @@ class _Admin:
         if not 1 <= limit <= MOST_INCIDENTS:
             raise HTTPException(400, f"limit must be a whole number from 1 to {MOST_INCIDENTS}, not {text[:40]!r}")
         return _json(self._view.incidents(limit))
+
+    def _account(self, request: Request) -> Account:
+        try:
+            return find(self._view.accounts(), request.query_params.get("id", ""))
+        except UnknownIncidentError as error:
+            raise HTTPException(404, str(error)) from None
+
+    async def account(self, request: Request) -> Response:
+        return _json(self._account(request))
+
+    async def explain(self, request: Request) -> Response:
+        account = self._account(request)
+        return HTMLResponse(html(tell(account), title(account)))
 
     async def live(self, request: Request) -> Response:
         if request.method == "HEAD":
@@ -161,7 +180,8 @@ def _json(content: Any, status: int = 200) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = f"nothing is served at {request.url.path[:200]}" if error.status_code == 404 else error.detail
+    nowhere = error.status_code == 404 and error.detail == "Not Found"
+    message = f"nothing is served at {request.url.path[:200]}" if nowhere else error.detail
     response = _json({"error": message}, error.status_code)
     response.headers.update(error.headers or {})
     return response

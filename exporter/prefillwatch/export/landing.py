@@ -16,6 +16,7 @@ _LINKS: Final = (
     ("/api/state", "streams and prefills now, as JSON"),
     ("/api/live", "what the live page shows, as server-sent events"),
     ("/api/incidents", "freezes and waits, newest first, as JSON"),
+    ("/explain", "the story of the newest incident, for people"),
     ("/readyz", "whether requests are served now"),
     ("/healthz", "whether this process runs"),
 )

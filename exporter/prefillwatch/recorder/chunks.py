@@ -121,8 +121,7 @@ class ChunkBuilder:
                 payloads,
             )
         )
-        self._entries = bytearray()
-        self._times, self._keys, self._payloads = [], [], []
+        self.__init__()  # type: ignore[misc]
         return content
 
 

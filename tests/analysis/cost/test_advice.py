@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from prefillwatch.analysis.cost.advice import Server, advise
+from prefillwatch.analysis.cost.advice import Server, advise, read_alone
 from prefillwatch.analysis.cost.law import StepLaw
 
 #: 21 ms without a prompt, 0.2 ms per prompt token, as learned from steps of up to 2,042 tokens.
@@ -94,3 +94,10 @@ def test_a_full_step_up_to_two_clear_ones_is_hardly_noticed(full_ms: float, advi
 )
 def test_the_line_is_trusted_up_to_four_times_the_fullest_step(target_s: float, advised: bool) -> None:
     assert (advise(LAW, target_s, Server(), 6000).tokens is not None) == advised
+
+
+def test_a_prompt_read_alone_takes_steps_that_are_full_but_for_the_last() -> None:
+    alone = read_alone(LAW, 6000, 2042)
+    assert (alone.steps, alone.longest_s) == (3, pytest.approx(0.021 + 2042 * 0.0002))
+    assert alone.first_token_s == pytest.approx(3 * 0.021 + 6000 * 0.0002)
+    assert read_alone(LAW, 300, 2042).longest_s == pytest.approx(0.021 + 300 * 0.0002)

@@ -53,13 +53,6 @@ def test_another_cause_or_a_long_rest_begins_another() -> None:
     ]
 
 
-@pytest.mark.parametrize(("rest_s", "incidents"), [(0.9, 1), (1.1, 2)])
-def test_up_to_a_second_of_rest_it_goes_on(rest_s: float, incidents: int) -> None:
-    book = IncidentBook()
-    settle(book, stall(10, 11), stall(11 + rest_s, 13))
-    assert len(close(book)) == incidents
-
-
 def test_two_kinds_never_mix() -> None:
     book = IncidentBook()
     settle(book, stall(10, 11))
@@ -168,3 +161,11 @@ def test_whoever_was_a_victim_was_decoding_too_although_never_all_at_once() -> N
     freeze, wait = sorted(close(book), key=lambda each: each.kind)
     assert (len(freeze.final.victims), freeze.final.decoding) == (20, 20)
     assert (len(wait.final.victims), wait.final.decoding) == (1, 8)
+
+
+def test_it_keeps_its_first_delays_to_be_told_by() -> None:
+    book = IncidentBook()
+    settle(book, *(stall(10 + n, 10.9 + n, rid=n) for n in range(600)))
+    (incident,) = close(book)
+    assert incident.final.delays == 600
+    assert [each.request.rid for each in incident.kept] == list(range(512))

@@ -72,8 +72,8 @@ def advise(
             f"fullest seen, stay under the target of {_ms(target_s)}"
         )
     tokens = max((server.decoding + room) // _GRAIN * _GRAIN, server.decoding + 1)
-    now_s = _first_token_s(law, longest_prompt, full)
-    then_s = _first_token_s(law, longest_prompt, min(full, tokens - server.decoding))
+    now_s = read_alone(law, longest_prompt, full).first_token_s
+    then_s = read_alone(law, longest_prompt, min(full, tokens - server.decoding)).first_token_s
     if full_s <= target_s:
         words = f"a full step takes {_ms(full_s)}, within the target; up to {tokens} tokens per step would be"
     else:
@@ -86,10 +86,21 @@ def advise(
     return Advice(words, tokens, longest_prompt, now_s, then_s)
 
 
-def _first_token_s(law: StepLaw, prompt: int, per_step: int) -> float:
-    """Time to read a prompt alone, so many tokens per step."""
-    steps = max(1, math.ceil(prompt / max(1, per_step)))
-    return (steps * law.base_ns + law.token_ns * prompt) / NS
+@dataclass(frozen=True, slots=True)
+class ReadAlone:
+    """A prompt that is read alone: in how many steps, how long the longest takes, and when its first token comes."""
+
+    steps: int
+    longest_s: float
+    first_token_s: float
+
+
+def read_alone(law: StepLaw, prompt: int, per_step: int) -> ReadAlone:
+    """By the line, so many tokens of it per step."""
+    per_step = max(1, per_step)
+    steps = max(1, math.ceil(prompt / per_step))
+    first_token_ns = steps * law.base_ns + law.token_ns * prompt
+    return ReadAlone(steps, law.step_ns(min(prompt, per_step)) / NS, first_token_ns / NS)
 
 
 def _ms(seconds: float) -> str:

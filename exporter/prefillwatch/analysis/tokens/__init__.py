@@ -4,6 +4,7 @@ from prefillwatch.analysis.tokens.concurrency import LEVEL_LABELS, ConcurrencyMe
 from prefillwatch.analysis.tokens.correlation import GapPromptCorrelation
 from prefillwatch.analysis.tokens.gaps import GapBatch, GapBook
 from prefillwatch.analysis.tokens.pending import Gaps, PendingGaps
+from prefillwatch.analysis.tokens.read_log import ReadLog
 from prefillwatch.analysis.tokens.windows import (
     LogBuckets,
     SlidingWindows,
@@ -20,6 +21,7 @@ __all__ = [
     "Gaps",
     "LogBuckets",
     "PendingGaps",
+    "ReadLog",
     "SlidingWindows",
     "quantile_of_all",
     "quantile_rank",

@@ -37,8 +37,6 @@ class EnginePage:
     kv_usage: float | None = None  # of the fullest engine
     preemptions: float | None = None  # total
     started_ns: int | None = None  # start of the server process
-    prompt_tokens: float | None = None  # read so far, of whomever
-    reads_on: bool = False  # this kind of server reads a prompt to its end although the client left
     engines: int = 1
     in_flight: int = 0  # requests that we had given it for a second or more by then
     awaiting: int = 0  # those of them without a first token
@@ -82,6 +80,11 @@ class FactLog:
         self._facts.extend(facts)
         if len(self._facts) > _MOST_STEPS + _TRIM_AT:
             del self._facts[:_TRIM_AT]
+
+    def between(self, start_ns: int, end_ns: int) -> list[StepFacts]:
+        """Those that overlap this time."""
+        low = bisect_right(self._facts, start_ns, key=_end)
+        return list(itertools.takewhile(lambda fact: fact.start_ns < end_ns, self._facts[low:]))
 
     def members(self, start_ns: int, end_ns: int) -> dict[int, int]:
         """Prompt tokens of each request in the steps that a gap covers: those that ended in it, or the one it lies

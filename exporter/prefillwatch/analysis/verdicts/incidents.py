@@ -29,8 +29,7 @@ class IncidentBook:
         """The verdict is final."""
         incident = self._place(delay, now_ns)
         del self._of[delay]
-        incident.live.pop(delay, None)
-        incident.final.add(delay, now_ns)
+        incident.settle(delay, now_ns)
 
     def drop(self, delay: Delay) -> None:
         """It was no delay after all."""

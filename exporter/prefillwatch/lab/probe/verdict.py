@@ -19,9 +19,9 @@ from prefillwatch.lab.probe.figures import RunFigures
 from prefillwatch.lab.probe.response import Response
 from prefillwatch.report import duration
 
-#: With fewer quiet gaps than this, the usual gap is not known.
+#: Quiet gaps below which nothing is known of the usual gap.
 _FEWEST_QUIET: Final = 20
-#: A longer prompt than this is no answer to "how long would it have to be?".
+#: Prompts beyond this are no answer to "how long would it have to be?".
 _LONGEST_NAMED: Final = 200_000
 
 

@@ -74,22 +74,22 @@ class StepRecord:
     index: int
     start_ns: int
     end_ns: int
-    #: Prompt tokens computed, by request; tokens recomputed after a preemption too.
     prefill: dict[str, int]
-    #: Requests that moved by one token.
+    """Prompt tokens computed, by request; tokens recomputed after a preemption too."""
     decode: tuple[str, ...]
-    #: Tokens produced: those of `decode` and of prompts that became complete.
+    """Requests that moved by one token."""
     produced: dict[str, int]
-    #: Requests that ended with this step, and why: "stop" or "length".
+    """Tokens produced: those of `decode` and of prompts that became complete."""
     finished: dict[str, str]
-    #: Requests that left the waiting queue in this step, and how many of their tokens the prefix cache held.
+    """Requests that ended with this step, and why: "stop" or "length"."""
     admitted: dict[str, int]
+    """Requests that left the waiting queue in this step, and how many of their tokens the prefix cache held."""
     preempted: tuple[str, ...]
     running: int
     waiting: int
     kv_usage: float
-    #: Part of the step that was an injected pause, not work.
     paused_ns: int = 0
+    """Part of the step that was an injected pause, not work."""
 
     @property
     def prefill_tokens(self) -> int:
@@ -145,6 +145,10 @@ class Engine:
         self._steps = 0
         self._busy_until_ns = 0
         self._pause_ns = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._sequences)
 
     @property
     def running(self) -> int:
@@ -317,7 +321,10 @@ class Engine:
             reason = sequence.finish_reason(self.config.max_model_len)
             if reason:
                 finished[sequence.request.id] = reason
-                del self._sequences[sequence.request.id]
-                self._running.remove(sequence)
-                self.blocks.release(sequence.blocks)
+                self._end(sequence)
         return produced
+
+    def _end(self, sequence: _Sequence) -> None:
+        del self._sequences[sequence.request.id]
+        self._running.remove(sequence)
+        self.blocks.release(sequence.blocks)

@@ -1,4 +1,4 @@
-"""Errors of reading or capturing a trace."""
+"""What can be wrong with a trace."""
 
 from __future__ import annotations
 

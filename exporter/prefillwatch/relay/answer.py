@@ -67,7 +67,14 @@ class Answer:
         self.upstream_keeps = response.keep_alive and not self.until_close and not response.doubtful
         self.upstream_limit = response.header(b"keep-alive")
         self.client_keeps = request.keep_alive and keep and not self.client_until_close
-        self.head = self._client_head(request, response)
+        as_it_came = self._passage is _Passage.AS_IT_CAME
+        kept = b"" if request.minor == 1 else b"keep-alive"
+        self.head = response_head(
+            response,
+            chunked=self._passage is _Passage.CHUNKS or (as_it_came and response.chunked and request.minor == 1),
+            length=as_it_came and not response.chunked,
+            connection=kept if self.client_keeps else b"close",
+        )
 
     def _choose_passage(self, request: Request, response: Response) -> _Passage:
         if self._scanner.done:
@@ -75,16 +82,6 @@ class Answer:
         if self.stripper is not None:
             return _Passage.CHUNKS if request.minor == 1 else _Passage.PLAIN
         return _Passage.PLAIN if response.chunked and request.minor == 0 else _Passage.AS_IT_CAME
-
-    def _client_head(self, request: Request, response: Response) -> bytes:
-        as_it_came = self._passage is _Passage.AS_IT_CAME
-        kept = b"" if request.minor == 1 else b"keep-alive"
-        return response_head(
-            response,
-            chunked=self._passage is _Passage.CHUNKS or (as_it_came and response.chunked and request.minor == 1),
-            length=as_it_came and not response.chunked,
-            connection=kept if self.client_keeps else b"close",
-        )
 
     @property
     def done(self) -> bool:

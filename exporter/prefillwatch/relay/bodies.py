@@ -229,22 +229,17 @@ class Bodies:
         elapsed = now - claim.since_ns - _GRACE_NS
         return elapsed > 0 and (claim.size - SMALL_BODY) * self._limit_ns < claim.want * elapsed
 
-    def _move(self, claim: Claim) -> None:
-        """From the small ones to the large ones."""
-        del self._unfinished[claim]
-        self.small -= claim.counted
-        self.large += claim.want
-        claim.counted, claim.in_large = claim.want, True
-        claim.state, claim.since_ns = State.LARGE, self._clock()
-        self._large[claim] = None
-
     def _hand_out(self) -> None:
         """There may be room among the large ones. In order, so that the largest do not wait for ever."""
         while self._waiting:
             claim = next(iter(self._waiting))
             if self.large + claim.want <= self.shares.large:
-                del self._waiting[claim]
-                self._move(claim)
+                del self._waiting[claim], self._unfinished[claim]
+                self.small -= claim.counted
+                self.large += claim.want
+                claim.counted, claim.in_large = claim.want, True
+                claim.state, claim.since_ns = State.LARGE, self._clock()
+                self._large[claim] = None
                 if claim.holder is not None:
                     claim.holder.room_found()
             elif self._large_spares:

@@ -144,18 +144,15 @@ class ClientConnection:
         if self.state in UNREAD and self.tls is None:
             if self.state is ClientState.ANSWERING:
                 self._go(ClientState.LAST)
-            self._ask_whether_it_waits()
+            exchange = self.exchange
+            assert self.socket is not None
+            assert exchange is not None
+            limit_unacknowledged(self.socket, self.relay.settings.client_write_timeout)
+            exchange.client_ended()
+            if self.exchange is not exchange:  # it was taken to have left
+                self.abort()
         elif self.state not in _FLUSHING:  # there, what is held may still be read
             self.gone()
-
-    def _ask_whether_it_waits(self) -> None:
-        assert self.socket is not None
-        exchange = self.exchange
-        assert exchange is not None
-        limit_unacknowledged(self.socket, self.relay.settings.client_write_timeout)
-        exchange.client_ended()
-        if self.exchange is not exchange:  # it was taken to have left
-            self.abort()
 
     def _read_on(self) -> None:
         _READ[self.state](self)
@@ -213,8 +210,8 @@ class ClientConnection:
         except BodyTooLargeError:
             self._refuse_size()
             return
-        if not self._body.done and not rest and request.expect_continue:
-            self._ask_for_body()
+        if not self._body.done and not rest and request.expect_continue and not self.write(_CONTINUE):
+            self.gone()
         if rest or self._body.done:
             self._take_body(exchange, rest, now)
 
@@ -223,23 +220,18 @@ class ClientConnection:
         exchange.open(self._first_ns)
         return exchange
 
-    def _ask_for_body(self) -> None:
-        if not self.write(_CONTINUE):
-            self.gone()
-
     def _read_body(self) -> None:
         exchange = self.exchange
         assert exchange is not None
-        data = self._take_kept() if self._buffer else self._receive()
+        data: bytes | None
+        if self._buffer:  # what was too much for one turn of the loop
+            data = bytes(self._buffer)
+            self._buffer.clear()
+            self.relay.reactor.soon_back(self._read_on)
+        else:
+            data = self._receive()
         if data is not None:
             self._take_body(exchange, data, monotonic_ns())
-
-    def _take_kept(self) -> bytes:
-        """Bytes of the body that were too much for one turn of the loop."""
-        data = bytes(self._buffer)
-        self._buffer.clear()
-        self.relay.reactor.soon_back(self._read_on)
-        return data
 
     def _take_body(self, exchange: Exchange, data: bytes, now: int) -> None:
         body = self._body

@@ -78,7 +78,7 @@ class Dial:
         self._early = False
         dialer.limits.add(self)
         dialer.spare_descriptor()
-        dialer.lookup.addresses(self._found)
+        dialer.lookup.addresses(self._begin)
 
     def cancel(self) -> None:
         """The connection is not wanted any more."""
@@ -103,49 +103,46 @@ class Dial:
         if opened is not None:
             self._reactor.close(opened)
 
-    def _found(self, addresses: list[Address]) -> None:
+    def _begin(self, addresses: list[Address]) -> None:
+        """These are upstream's addresses."""
         self._addresses = list(addresses)
-        self._try_next()
+        self._connect()
 
-    def _try_next(self) -> None:
+    def _connect(self) -> None:
+        """To the first address that does not refuse at once; what comes of that is told to `_on_connecting`."""
         if self._on_open is None:
             return
         self._drop_socket()
-        if not self._addresses:
-            self.fail(RelayReason.CONNECT)
-            return
-        family, address = self._addresses.pop(0)
-        try:
-            self._socket = opened = socket.socket(family, socket.SOCK_STREAM)
-            prepare(opened)
-            code = opened.connect_ex(address)  # type: ignore[arg-type]
-        except OSError as error:
-            if error.errno in _NO_DESCRIPTOR:
-                self.fail(RelayReason.NO_DESCRIPTORS)
-            else:  # a path that is too long
-                self._try_next()
-            return
-        self._go_on(code, (family, address))
-
-    def _go_on(self, code: int, address: Address) -> None:
-        assert self._socket is not None
-        if code == errno.EAGAIN:
-            self._addresses.insert(0, address)
-            self._reactor.call_later(_BACKLOG_RETRY_S, self._try_next)
-        elif code in (0, errno.EINPROGRESS):
-            self._reactor.register_back(self._socket.fileno(), self._on_connecting, EDGES)
-        else:
-            self._try_next()
+        while self._addresses:
+            family, address = self._addresses.pop(0)
+            try:
+                self._socket = opened = socket.socket(family, socket.SOCK_STREAM)
+                prepare(opened)
+                code = opened.connect_ex(address)  # type: ignore[arg-type]
+            except OSError as error:  # or a path that is too long
+                if error.errno in _NO_DESCRIPTOR:
+                    self.fail(RelayReason.NO_DESCRIPTORS)
+                    return
+                code = error.errno or errno.EINVAL
+            if code in (0, errno.EINPROGRESS):
+                self._reactor.register_back(opened.fileno(), self._on_connecting, EDGES)
+                return
+            if code == errno.EAGAIN:
+                self._addresses.insert(0, (family, address))
+                self._reactor.call_later(_BACKLOG_RETRY_S, self._connect)
+                return
+            self._drop_socket()
+        self.fail(RelayReason.CONNECT)
 
     def _on_connecting(self, events: int) -> None:
-        assert self._socket is not None
-        if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self._try_next()
-        elif events & select.EPOLLOUT:
-            self._early = events != select.EPOLLOUT  # some servers speak first, to say that they are busy
-            self._connected(self._socket)
-
-    def _connected(self, opened: socket.socket) -> None:
+        opened = self._socket
+        assert opened is not None
+        if opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._connect()  # to the next
+            return
+        if not events & select.EPOLLOUT:
+            return
+        self._early = events != select.EPOLLOUT  # some servers speak first, to say that they are busy
         if self._dialer.context is None:
             self._succeed()
             return
@@ -154,7 +151,7 @@ class Dial:
         try:
             self._tls = TlsSocket(self._dialer.context, opened, self._dialer.upstream.host)
         except OSError:
-            self._try_next()
+            self._connect()
             return
         self._socket = self._tls.socket
         self._reactor.handlers[self._socket.fileno()] = self._on_handshake

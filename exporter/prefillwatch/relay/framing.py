@@ -157,6 +157,7 @@ class ChunkedScanner:
         return position + len(found)
 
     def _take_line(self, data: bytes, position: int) -> int:
+        """A size line, a trailer, or the empty line at the end; what came of it so far is kept if it is not whole."""
         self._lines_left -= 1
         end = data.find(b"\n", position, position + _MAX_SIZE_LINE)
         if end < 0:
@@ -168,12 +169,24 @@ class ChunkedScanner:
         self._line = b""
         if not line.endswith(b"\r\n"):
             raise FramingError("a line of the framing does not end with CR LF")
+        line = line[:-2]
         if self._state == self._SIZE:
-            self._read_size(line[:-2])
-            if self._state == self._TRAILERS:
-                self.trailers_at = end + 1
+            match = _SIZE_LINE.fullmatch(line)
+            if match is None:
+                raise FramingError("a chunk has no proper size")
+            self.left = int(match[1], 16)
+            self._state = self._DATA
+            if not self.left:
+                self._state, self.trailers_at = self._TRAILERS, end + 1
+        elif not line:
+            self.done = True
         else:
-            self._read_trailer(line[:-2])
+            self._trailer_bytes += len(line)
+            if self._trailer_bytes > _MAX_TRAILERS:
+                raise FramingError("the trailers are too long")
+            trailer = parse_trailer(line, refuse_framing=not self._of_answer)
+            if trailer is not None:
+                self.trailers.append(trailer)
         return end + 1
 
     def _check_partial_line(self, piece: bytes) -> None:
@@ -189,24 +202,6 @@ class ChunkedScanner:
         )
         if not looks_right:
             raise FramingError("a chunk has no proper size")
-
-    def _read_size(self, line: bytes) -> None:
-        match = _SIZE_LINE.fullmatch(line)
-        if match is None:
-            raise FramingError("a chunk has no proper size")
-        self.left = int(match[1], 16)
-        self._state = self._DATA if self.left else self._TRAILERS
-
-    def _read_trailer(self, line: bytes) -> None:
-        if not line:
-            self.done = True
-            return
-        self._trailer_bytes += len(line)
-        if self._trailer_bytes > _MAX_TRAILERS:
-            raise FramingError("the trailers are too long")
-        trailer = parse_trailer(line, refuse_framing=not self._of_answer)
-        if trailer is not None:
-            self.trailers.append(trailer)
 
 
 def whole_chunk_prefixes(limit: int) -> dict[int, bytes]:

@@ -63,7 +63,8 @@ class Hop(NamedTuple):
         if not keep_host and not (appends and _values(request, _HOST)) and (host := request.header(b"host")):
             lines.append(b"X-Forwarded-Host: " + host)
         if appends and _values(request, _STANDARD):
-            lines.append(b"Forwarded: for=%b;proto=%b" % (_node(self.peer), proto))
+            peer = b'"[%b]"' % self.peer if b":" in self.peer else self.peer or b"unknown"  # as RFC 7239 writes it
+            lines.append(b"Forwarded: for=%b;proto=%b" % (peer, proto))
         return lines
 
     def was_here(self, request: Request) -> bool:
@@ -84,10 +85,3 @@ def peer_of(address: object) -> bytes:
 
 def _values(request: Request, name: bytes) -> list[bytes]:
     return [header.value for header in request.headers if header.name == name and header.value]
-
-
-def _node(peer: bytes) -> bytes:
-    """An address as RFC 7239 writes it."""
-    if not peer:
-        return b"unknown"
-    return b'"[%b]"' % peer if b":" in peer else peer

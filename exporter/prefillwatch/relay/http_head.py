@@ -95,17 +95,12 @@ def end_of_head(buffer: bytearray, searched: int) -> int:
     Raises HeadError at once for a line end that is not CRLF, rather than waiting for a proper one.
     """
     end = buffer.find(b"\r\n\r\n", max(0, searched - 3))
-    if _has_bare_line_end(buffer, searched, end):
+    start = searched - 1 if searched and buffer[searched - 1] == _CR else searched
+    stop = len(buffer) - buffer.endswith(b"\r") if end < 0 else end  # the LF of the last CR may be still to come
+    pairs = buffer.count(b"\r\n", start, stop)
+    if buffer.count(b"\n", start, stop) != pairs or buffer.count(b"\r", start, stop) != pairs:
         raise HeadError(400, RelayReason.LINE_END, "Lines of a head end with CR LF.")
     return end + 4 if end >= 0 else -1
-
-
-def _has_bare_line_end(buffer: bytearray, searched: int, end: int) -> bool:
-    """Whether a CR or an LF stands alone. The last byte may be a CR whose LF is still to come."""
-    start = searched - 1 if searched and buffer[searched - 1] == _CR else searched
-    stop = len(buffer) - buffer.endswith(b"\r") if end < 0 else end
-    pairs = buffer.count(b"\r\n", start, stop)
-    return buffer.count(b"\n", start, stop) != pairs or buffer.count(b"\r", start, stop) != pairs
 
 
 def parse_request(head: bytes) -> Request:
@@ -148,9 +143,12 @@ def has_body(method: bytes, response: Response) -> bool:
 
 def parse_trailer(line: bytes, *, refuse_framing: bool = True) -> Header | None:
     """Read a trailer line; a field that would change the message is refused, or left out. Raises HeadError."""
-    header = _parse_line(line, 400)
-    if header.name not in _FRAMING_FIELDS:
-        return header
+    match = _HEADER.fullmatch(line)
+    if match is None:
+        raise HeadError(400, RelayReason.HEADER_LINE, "A header line is malformed.")
+    name = match[1].lower()
+    if name not in _FRAMING_FIELDS:
+        return Header(line, name, match[2].strip(b" \t"))
     if refuse_framing:
         raise HeadError(400, RelayReason.TRAILER, "A trailer must not carry framing fields.")
     return None
@@ -164,13 +162,6 @@ def _split(head: bytes, too_many: int) -> tuple[bytes, list[Header]]:
     if sum([len(line) for line, _, _ in found]) + 2 * len(found) != len(rest):  # one of them was passed over
         raise HeadError(502 if too_many == 502 else 400, RelayReason.HEADER_LINE, "A header line is malformed.")
     return first, [Header(line, name.lower(), value.strip(b" \t")) for line, name, value in found]
-
-
-def _parse_line(line: bytes, status: int) -> Header:
-    match = _HEADER.fullmatch(line)
-    if match is None:
-        raise HeadError(status, RelayReason.HEADER_LINE, "A header line is malformed.")
-    return Header(line, match[1].lower(), match[2].strip(b" \t"))
 
 
 def _read_target(method: bytes, target: bytes) -> tuple[bytes, bytes]:
@@ -194,12 +185,10 @@ def _check_host(request: Request) -> None:
         raise HeadError(400, RelayReason.HOST, "A request has exactly one Host header.")
     if hosts and not _AUTHORITY.fullmatch(hosts[0]):
         raise HeadError(400, RelayReason.HOST, "The Host header is no host name.")
-    if hosts and request.authority and not _is_same_host(hosts[0], request.authority):
-        raise HeadError(400, RelayReason.HOST, "The Host header contradicts the request target.")
-
-
-def _is_same_host(host: bytes, authority: bytes) -> bool:
-    return authority in (_without_default_port(host, scheme) for scheme in _DEFAULT_PORT)
+    if hosts and request.authority:
+        same = (_without_default_port(hosts[0], scheme) for scheme in _DEFAULT_PORT)
+        if request.authority not in same:
+            raise HeadError(400, RelayReason.HOST, "The Host header contradicts the request target.")
 
 
 def _read_request_headers(request: Request) -> None:

@@ -194,7 +194,8 @@ class Reactor:
 
         ``before`` is when we went to sleep, if it was the end of that sleep that woke us.
         """
-        self._run_soon()
+        for _ in range(len(self._soon)):
+            self.guarded(self._soon.popleft())
         if self._back_waits or self._soon_back:
             now = self._run_back(now)
         while now >= self._due:
@@ -203,10 +204,6 @@ class Reactor:
         self._close_now()
         self._unsettled = bool(self._soon or self._soon_back)
         return now
-
-    def _run_soon(self) -> None:
-        for _ in range(len(self._soon)):
-            self.guarded(self._soon.popleft())
 
     def _on_back(self, _events: int) -> None:
         """Something is at the back: it comes after all that is at the front in this batch."""

@@ -71,21 +71,17 @@ class Sending:
 
     def start(self, *, inject: bool) -> None:
         """Put the request together, from its beginning."""
-        self.sent_ns = 0
-        self._kept.is_needed()
-        self._out = deque(memoryview(piece) for piece in self._framed(inject=inject))
-
-    def _framed(self, *, inject: bool) -> list[bytes | memoryview]:
         request, body = self._request, self._kept.body
         assert body is not None
+        self.sent_ns = 0
+        self._kept.is_needed()
         changed = injection.rewritten(request, body) if inject else None
         self.injected = changed is not None
         length = -1 if changed is None else len(changed)
         head = request_head(request, self._authority, keep_host=self._keep_host, length=length, hop=self._hop)
         pieces = list(body.framed()) if changed is None else [changed]
-        if sum(map(len, pieces)) <= _MAX_JOINED:
-            return [head + b"".join(pieces)]
-        return [head, *pieces]
+        joined = sum(map(len, pieces)) <= _MAX_JOINED
+        self._out = deque(memoryview(piece) for piece in ([head + b"".join(pieces)] if joined else [head, *pieces]))
 
     def pump(self, send: Callable[[Any], int]) -> bool:
         """Hand over what upstream takes; True: come again in the next turn. Raises OSError."""

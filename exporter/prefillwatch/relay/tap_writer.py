@@ -57,10 +57,10 @@ class TapWriter:
     def __init__(self, reactor: Reactor, fd: int, relay: int) -> None:
         self.lag = LagHistogram()
         self._reactor = reactor
-        self._builder = PacketBuilder(relay, _new_epoch())
+        self._builder = PacketBuilder(relay, epoch=(time.time_ns() // MS ^ os.getpid() << 16) & 0xFFFFFFFF)
         times, keys, payloads = self._builder.columns
         self.add_record = (times.append, keys.append, payloads.append)
-        self._socket = _packet_socket(fd) if fd >= 0 else None
+        self._socket = socket.socket(fileno=fd) if fd >= 0 else None
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
         self._stale = 0  # packets at the head of the queue that are to lose their bodies before they are sent
@@ -74,6 +74,7 @@ class TapWriter:
         self.skipped_bytes = 0  # of bodies that were left out for being bulk, or since the observer cannot read them
         self.on_ask: Callable[[Ask, tuple[int, ...]], None] = _ignore
         if self._socket is not None:
+            self._socket.setblocking(False)
             reactor.register(fd, self._on_event, EDGES)
 
     @property
@@ -245,13 +246,3 @@ class TapWriter:
 
 def _ignore(ask: Ask, streams: tuple[int, ...]) -> None:
     """Stands in until the relay says what it answers."""
-
-
-def _packet_socket(fd: int) -> socket.socket:
-    opened = socket.socket(fileno=fd)
-    opened.setblocking(False)
-    return opened
-
-
-def _new_epoch() -> int:
-    return (time.time_ns() // MS ^ os.getpid() << 16) & 0xFFFFFFFF

@@ -4,12 +4,13 @@
  *
  * Prints STEADY once every stream has had a token, BEGIN and END around the measured time, so that whoever watches the
  * proxy can read its counters at those moments, and then one line of JSON. With MEASURE_S 0 it waits for every stream's
- * own end instead and counts the complete ones. Latencies are nanoseconds from just before the upstream's send to just
+ * own end instead and counts the complete ones. "slowest" are the times of sending and of coming of the slowest in 25, the
+ * slowest first, so that those which a hole of the machine held up can be told from the rest. Latencies are nanoseconds from just before the upstream's send to just
  * after our receive, on one clock.
  */
 #include "net.h"
 
-enum { DIGITS = 19, OPENING = 64, PART = 32 };
+enum { DIGITS = 19, OPENING = 64, PART = 32, SLOWEST_PART = 25 };
 
 enum { TAIL = 16 }; /* enough to see "data: [DONE]" and the last chunk across the end of a read */
 
@@ -19,23 +20,27 @@ typedef struct {
     char tail[TAIL];
 } stream;
 
+typedef struct {
+    int64_t age, came; /* came: when it was received */
+} arrival;
+
 static stream streams[MAX_FD];
-static int64_t *ages;
+static arrival *arrivals;
 static size_t count, capacity, tokens;
 static int measuring, steady, alive, complete, broken, ep;
 
-static void keep(int64_t age) {
+static void keep(int64_t age, int64_t now) {
     if (count == capacity) {
         capacity = capacity ? 2 * capacity : 1 << 16;
-        if (!(ages = realloc(ages, capacity * sizeof *ages))) die("realloc");
+        if (!(arrivals = realloc(arrivals, capacity * sizeof *arrivals))) die("realloc");
     }
-    ages[count++] = age;
+    arrivals[count++] = (arrival){age, now};
 }
 
 static void token(stream *s, int64_t now) {
     if (s->tokens++ == 0) steady++;
     tokens++;
-    if (measuring) keep(now - s->value);
+    if (measuring) keep(now - s->value, now);
 }
 
 /* "@" and 19 digits, possibly cut by the end of a read. */
@@ -110,13 +115,13 @@ static void say(const char *word) {
     fflush(stdout);
 }
 
-static int by_value(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+static int by_age(const void *a, const void *b) {
+    int64_t x = ((const arrival *)a)->age, y = ((const arrival *)b)->age;
     return (x > y) - (x < y);
 }
 
 static long long quantile(double q) {
-    return count ? (long long)ages[(size_t)(q * (count - 1))] : -1;
+    return count ? (long long)arrivals[(size_t)(q * (count - 1))].age : -1;
 }
 
 int main(int argc, char **argv) {
@@ -157,10 +162,15 @@ int main(int argc, char **argv) {
     int64_t ended = now_ns();
     say("END");
     size_t measured = tokens - before;
-    qsort(ages, count, sizeof *ages, by_value);
+    qsort(arrivals, count, sizeof *arrivals, by_age);
     printf("{\"streams\":%d,\"alive\":%d,\"complete\":%d,\"broken\":%d,\"tokens\":%zu,\"all_tokens\":%zu,\"seconds\":%.3f,"
-           "\"latency_ns\":{\"p50\":%lld,\"p90\":%lld,\"p99\":%lld,\"p999\":%lld,\"max\":%lld}}\n",
+           "\"latency_ns\":{\"p50\":%lld,\"p90\":%lld,\"p99\":%lld,\"p999\":%lld,\"max\":%lld},\"slowest\":[",
            wanted, alive, complete, broken, measured, tokens, (ended - begun) / 1e9, quantile(0.5), quantile(0.9), quantile(0.99),
            quantile(0.999), quantile(1.0));
+    for (size_t i = 0; i < count / SLOWEST_PART; i++) {
+        arrival *each = &arrivals[count - 1 - i];
+        printf("%s[%lld,%lld]", i ? "," : "", (long long)(each->came - each->age), (long long)each->came);
+    }
+    puts("]}");
     return 0;
 }

@@ -200,19 +200,17 @@ class ExchangeCore:
                 self._take_response(response, bytes(memoryview(head)[end:]), now, out, may_resend)
                 return
             del head[:end]
-            self._pass_interim(response, out)
+            if response.status == 101:
+                raise HeadError(502, RelayReason.UPGRADE, "Upstream switched protocols without being asked.")
+            if response.status != 100 and self.request.minor == 1:  # we have answered Expect ourselves
+                out.append(ToClient(interim_head(response)))
         self._has_heads = False
         self._head_searched = len(head)
         if len(head) > MAX_RESPONSE_HEAD:
             raise HeadError(502, RelayReason.HEAD_TOO_LARGE, "Upstream's response head is too large.")
 
-    def _pass_interim(self, response: Response, out: Commands) -> None:
-        if response.status == 101:
-            raise HeadError(502, RelayReason.UPGRADE, "Upstream switched protocols without being asked.")
-        if response.status != 100 and self.request.minor == 1:  # we have answered Expect ourselves
-            out.append(ToClient(interim_head(response)))
-
     def _take_response(self, response: Response, rest: bytes, now: int, out: Commands, may_resend: bool) -> None:
+        """The final head, and ``rest``, which came with it; or the request goes out again without what we added."""
         if self._addition is Addition.USAGE and may_resend and response.status in _REFUSALS:  # for what we added, maybe
             self._fire(Event.REPEAT)
             self._addition = Addition.REFUSED

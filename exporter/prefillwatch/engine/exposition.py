@@ -63,10 +63,12 @@ class SampleFinder:
         """The wanted samples in the order of the page, and how many more there are than are read of one page."""
         page = b"\n" + page  # so that each line, the first too, starts after a newline
         positions = self._positions(page)
-        wanted = (
-            _read_sample(name, _rest_of_line(page, name_end)) for name_end, name in islice(positions, _MOST_SAMPLES)
-        )
-        samples = [sample for sample in wanted if sample is not None]
+        samples = []
+        for start, name in islice(positions, _MOST_SAMPLES):
+            end = page.find(b"\n", start, start + _LONGEST_LINE)
+            sample = _read_sample(name, page[start : end if end >= 0 else start + _LONGEST_LINE])
+            if sample is not None:
+                samples.append(sample)
         return Found(samples, sum(1 for _ in positions))
 
     def _positions(self, page: bytes) -> Iterator[tuple[int, bytes]]:
@@ -85,11 +87,6 @@ def looks_like_metrics(page: bytes) -> bool:
     return b"# TYPE " in head or b"# HELP " in head or _ANY_SAMPLE.search(head) is not None
 
 
-def _rest_of_line(page: bytes, start: int) -> bytes:
-    end = page.find(b"\n", start, start + _LONGEST_LINE)
-    return page[start : start + _LONGEST_LINE] if end < 0 else page[start:end]
-
-
 def _read_sample(full_name: bytes, rest: bytes) -> Sample | None:
     labels: dict[str, str] = {}
     position = 0
@@ -106,13 +103,10 @@ def _read_labels(rest: bytes, labels: dict[str, str]) -> int:
     """Fill ``labels`` from what follows a name; the position after the closing brace, or -1 when there is none."""
     position = 1
     while (pair := _LABEL.match(rest, position)) is not None:
-        labels[pair.group(1).decode()] = _unescape(pair.group(2)).decode("utf-8", "replace")
+        value = pair.group(2)
+        if b"\\" in value:
+            value = _ESCAPE.sub(lambda match: b"\n" if match.group(1) == b"n" else match.group(1), value)
+        labels[pair.group(1).decode()] = value.decode("utf-8", "replace")
         position = pair.end()
     closing = _LABELS_END.match(rest, position)
     return closing.end() if closing is not None else -1
-
-
-def _unescape(value: bytes) -> bytes:
-    if b"\\" not in value:
-        return value
-    return _ESCAPE.sub(lambda match: b"\n" if match.group(1) == b"n" else match.group(1), value)

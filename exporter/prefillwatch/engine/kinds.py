@@ -247,7 +247,9 @@ def _engines(kind: ServerKind, samples: Iterable[Sample]) -> tuple[EngineSample,
     replica_label = _replica_label(own)
     replicas: dict[str, dict[str, _Books]] = defaultdict(lambda: defaultdict(_Books))
     for sample in own:
-        replicas[sample.labels.get(replica_label, "")][_engine_of(kind, sample.labels)].add(kind, sample)
+        named = (sample.labels[label] for label in kind.engine_labels if sample.labels.get(label))
+        engine = next(named, "")[:_LONGEST_NAME]
+        replicas[sample.labels.get(replica_label, "")][engine].add(kind, sample)
     # What names neither replica nor engine is configuration that speaks for all of them.
     config = replicas[""][""].config if "" in replicas and "" in replicas[""] else {}
     engines = {}
@@ -271,10 +273,6 @@ def _replica_label(samples: Iterable[Sample]) -> str:
         if names:
             return label if len(names) > 1 else ""
     return ""
-
-
-def _engine_of(kind: ServerKind, labels: Mapping[str, str]) -> str:
-    return next((labels[label][:_LONGEST_NAME] for label in kind.engine_labels if labels.get(label)), "")
 
 
 class _Books:
@@ -305,14 +303,12 @@ class _Books:
     def sample(self, kind: ServerKind, engine: str, shared_config: Mapping[str, str]) -> EngineSample:
         config = self.config or shared_config
         block_size = _whole(config.get(kind.info_block_size)) or self._gauge(kind.block_size)
+        blocks = _whole(config.get(kind.info_blocks)) or self._gauge(kind.blocks)
+        room = blocks * block_size if blocks is not None and block_size is not None else None
         return EngineSample(
             engine=engine,
             kv_usage=_ratio(self._kv_usage(kind)),
-            capacity_tokens=(
-                self._gauge(kind.capacity_tokens)
-                or _whole(config.get(kind.info_tokens))
-                or _product(_whole(config.get(kind.info_blocks)) or self._gauge(kind.blocks), block_size)
-            ),
+            capacity_tokens=self._gauge(kind.capacity_tokens) or _whole(config.get(kind.info_tokens)) or room,
             running=self._gauge(kind.running),
             waiting=self._gauge(kind.waiting),
             preemptions_total=_count(self._first(kind.preemptions_total, sum)),
@@ -365,7 +361,3 @@ def _whole(text: str | None) -> int | None:
     if text is None or not (text.isascii() and text.isdigit() and len(text) < 16):
         return None
     return int(text) or None
-
-
-def _product(blocks: int | None, block_size: int | None) -> int | None:
-    return blocks * block_size if blocks is not None and block_size is not None else None

@@ -111,12 +111,19 @@ class UpstreamPoller:
         try:
             page = await self._fetch_page()
         except UpstreamError as error:
-            self._note_failure(error)
             failures, reason = dict(self._scrapes.failures), error.reason.value
+            if self._scrapes.success is not False:
+                log.warning("upstream's metrics cannot be read (%s): %s%s", reason, error, elsewhere_hint(error))
             failures[reason] = failures.get(reason, 0) + 1
             self._scrapes = Scrapes(False, (self._clock() - begin) / NS, failures)
         else:
-            self._note_success(page)
+            if self._scrapes.success is False:
+                log.info("upstream's metrics can be read again")
+            if page.left_out and not self._leaves_out:
+                log.warning(
+                    "upstream's metrics have %d more series than are read; figures are incomplete", page.left_out
+                )
+            self._leaves_out = bool(page.left_out)
             self._scrapes = Scrapes(True, (self._clock() - begin) / NS, self._scrapes.failures)
             self._listener.on_page(page, self._clock())
         self._listener.on_scrapes(self._scrapes)
@@ -141,18 +148,6 @@ class UpstreamPoller:
         if not answer.framed:  # the last line may have been cut in the middle of its number
             body = body[: body.rfind(b"\n") + 1]
         return await asyncio.to_thread(read_page, body) if len(body) > _LARGE_PAGE else read_page(body)
-
-    def _note_success(self, page: PageSample) -> None:
-        if self._scrapes.success is False:
-            log.info("upstream's metrics can be read again")
-        if page.left_out and not self._leaves_out:
-            log.warning("upstream's metrics have %d more series than are read; figures are incomplete", page.left_out)
-        self._leaves_out = bool(page.left_out)
-
-    def _note_failure(self, error: UpstreamError) -> None:
-        if self._scrapes.success is not False:
-            reason = error.reason.value
-            log.warning("upstream's metrics cannot be read (%s): %s%s", reason, error, elsewhere_hint(error))
 
 
 def elsewhere_hint(error: UpstreamError) -> str:

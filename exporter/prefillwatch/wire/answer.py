@@ -1,7 +1,7 @@
 """One answer as it comes in: bytes of each read in, token events and facts out.
 
 The usual read brings one event that differs from the one before in its text alone, and is recognised without decoding
-it (see `template`); everything else is taken apart properly. Both ways must give the same facts.
+it (see `template.Constant`); everything else is taken apart properly. Both ways must give the same facts.
 """
 
 from __future__ import annotations
@@ -108,8 +108,6 @@ class AnswerReader(AnswerFacts):
         self.fault = ""  # where an error of ours was, if there was one
         self._inflater: Inflater | None = None
         self._inflatable = _FIRST_INFLATED_BYTES  # by what came so far
-        if content_encoding and (self._read_event is not None or self._read_document is not None):
-            self._announce(content_encoding)
         self._lessons = _MAX_LESSONS if templates else 0
         self._templates: list[Template] = []
         self._idle = False  # between events, so that a template may be tried
@@ -119,6 +117,12 @@ class AnswerReader(AnswerFacts):
         self._tail = b""
         self._frame_length = -1
         self._single_text = 0  # a read with a shorter string cannot hold two such events
+        if content_encoding and (self._read_event is not None or self._read_document is not None):
+            try:
+                inflater = inflater_for(content_encoding, MAX_INFLATED_BYTES)
+                self._inflater = None if isinstance(inflater, Identity) else inflater
+            except InflateError:
+                self._stop(UnparsedReason.ENCODING)
 
     @property
     def events(self) -> int:
@@ -197,7 +201,16 @@ class AnswerReader(AnswerFacts):
                 self._count(error.reason)
                 self.complete = False
         elif self._read_event is not None:
-            self._finish_events(self._read_event)
+            # A last event without its blank line counts for nothing, but usage or [DONE] in it are worth knowing.
+            token_events = self.token_events
+            for name, payload in self._parser.finish():
+                if payload.strip() == _DONE:
+                    self.finished = True
+                    continue
+                with contextlib.suppress(UnreadableError):
+                    self._read_event(name, payload, self)
+            self.token_events = token_events
+            self._begin_read()
 
     def skipped(self) -> None:
         """Bytes of the answer were left out here for being too many."""
@@ -216,25 +229,6 @@ class AnswerReader(AnswerFacts):
             self._parser.resync()
         elif self._read_event is not None or self._read_document is not None:
             self._stop(UnparsedReason.HOLE)
-
-    def _finish_events(self, read_event: EventReader) -> None:
-        # A last event without its blank line counts for nothing, but usage or [DONE] in it are worth knowing.
-        token_events = self.token_events
-        for name, payload in self._parser.finish():
-            if payload.strip() == _DONE:
-                self.finished = True
-                continue
-            with contextlib.suppress(UnreadableError):
-                read_event(name, payload, self)
-        self.token_events = token_events
-        self._begin_read()
-
-    def _announce(self, content_encoding: str) -> None:
-        try:
-            inflater = inflater_for(content_encoding, MAX_INFLATED_BYTES)
-            self._inflater = None if isinstance(inflater, Identity) else inflater
-        except InflateError:
-            self._stop(UnparsedReason.ENCODING)
 
     def _feed(self, data: bytes) -> int:
         self._begin_read()

@@ -121,13 +121,12 @@ def read_frame(name: bytes, chunk: Any, facts: AnswerFacts) -> None:
     facts.identify(chunk.id, chunk.model)
     if chunk.metrics is not None:
         facts.engine_times = chunk.metrics
-    if name == b"error" or ((chunk.error or chunk.object == "error") and _is_failure(chunk.choices)):
+    has_failed = name == b"error"
+    if chunk.error or chunk.object == "error":
+        # Beside choices it is an annotation of a gateway, unless a choice ended so.
+        has_failed = has_failed or not chunk.choices or any(each.finish_reason == "error" for each in chunk.choices)
+    if has_failed:
         facts.fail(chunk.error)
-
-
-def _is_failure(choices: Sequence[Any] | None) -> bool:
-    """An `error` key beside choices is an annotation of a gateway, unless a choice ended so."""
-    return not choices or any(choice.finish_reason == "error" for choice in choices)
 
 
 def message_chars(message: Message) -> int:

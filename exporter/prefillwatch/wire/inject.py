@@ -40,15 +40,9 @@ def rewrite(body: bytes, path: str) -> bytes | None:
     if not options:
         start = body.index(b"{") + 1
         return body[:start] + _ASK + b"," + body[start:]
-    return _replace_null(body) if options == b"null" else None
-
-
-def _replace_null(body: bytes) -> bytes | None:
     # A quote inside a JSON string is escaped, so what is found can only be a key; being the only one, it is ours.
-    found = _NULL_OPTIONS.search(body)
-    if found is None or body.count(b'"stream_options"') != 1:
-        return None
-    return body[: found.start()] + _ASK + body[found.end() :]
+    found = _NULL_OPTIONS.search(body) if options == b"null" and body.count(b'"stream_options"') == 1 else None
+    return body[: found.start()] + _ASK + body[found.end() :] if found is not None else None
 
 
 _EVENT_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
@@ -89,8 +83,9 @@ class UsageStripper:
         held = self._held
         if not held and data.startswith(b"data:") and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
             return strip_usage(data)
-        if not held and not data.startswith(_STREAM_STARTS) and not _may_become_start(data):
-            return self._give_up(data)
+        starts_as_stream = bool(held) or data.startswith(_STREAM_STARTS)
+        if not starts_as_stream and not any(start.startswith(data) for start in _STREAM_STARTS):
+            return self._give_up(data)  # nor is it the beginning of such a start
         held += data
         self._has_cr = self._has_cr or b"\r" in data
         out = self._complete_events()
@@ -138,10 +133,6 @@ class UsageStripper:
         rest = bytes(self._held) + data
         self._held.clear()
         return rest
-
-
-def _may_become_start(data: bytes) -> bool:
-    return any(start.startswith(data) for start in _STREAM_STARTS)
 
 
 def strip_usage(event: bytes) -> bytes:

@@ -208,7 +208,8 @@ def _read_json(endpoint: str, body: bytes, complete: bool) -> RequestFacts:
         return _facts(endpoint, _envelope(body), complete)
     except UnreadableError:
         pass
-    text = _as_utf8(body)
+    encoding = json.detect_encoding(body[:4])  # servers in Python find out UTF-16 and UTF-32 by themselves
+    text = body if encoding == "utf-8" else body.decode(encoding, "replace").encode("utf-8", "replace")
     if len(text) <= _MOST_MENDED and not has_more_marks(text):
         try:
             return _facts(endpoint, _bodies.decode(text), complete and text.lstrip(_SPACE)[:1] == b"{")
@@ -222,14 +223,6 @@ def _envelope(body: bytes) -> Body:
         return _envelopes.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise UnreadableError(UnparsedReason.JSON) from None
-
-
-def _as_utf8(body: bytes) -> bytes:
-    """A body as servers in Python read it: they find out UTF-16 and UTF-32 by themselves."""
-    encoding = json.detect_encoding(body[:4])
-    if encoding == "utf-8":
-        return body
-    return body.decode(encoding, "replace").encode("utf-8", "replace")
 
 
 def _facts(endpoint: str, body: Body, complete: bool) -> RequestFacts:

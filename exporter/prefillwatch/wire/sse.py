@@ -59,7 +59,8 @@ class EventParser:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that these bytes complete."""
-        if data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and self._is_one_event(data):
+        is_one_line = data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n")
+        if is_one_line and self.idle and b"\r" not in data and len(data) <= self._limit:
             return [(b"", data[6:-2])]
         if self._start is not None:
             data = self._without_mark(data)
@@ -84,9 +85,6 @@ class EventParser:
         self._start = None
         self._after_cr = False
         self._skipping = self._line_cut = self._resyncing = True
-
-    def _is_one_event(self, data: bytes) -> bool:
-        return self.idle and data.endswith(b"\n\n") and b"\r" not in data and len(data) <= self._limit
 
     def _without_mark(self, data: bytes) -> bytes:
         start = (self._start or b"") + data
@@ -139,33 +137,27 @@ class EventParser:
 
     def _end_line(self, line: bytes, events: list[Event]) -> None:
         if not line:
-            self._end_event(events)
+            if self._data:
+                events.append((self._name, self._data[0] if len(self._data) == 1 else b"\n".join(self._data)))
+            self._forget()
         elif self._skipping:
             return
-        elif line.startswith(b"data: "):
+        elif line.startswith(b"data: "):  # nearly always
             self._add_data(line[6:])
         elif line[0] == _COMMENT:
             self.comments += 1
         else:
-            self._other_field(line)
-
-    def _other_field(self, line: bytes) -> None:
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            self._add_data(value.removeprefix(b" "))
-        elif field == b"event":
-            self._name = value.removeprefix(b" ")[:256]
+            field, _, value = line.partition(b":")
+            if field == b"data":
+                self._add_data(value.removeprefix(b" "))
+            elif field == b"event":
+                self._name = value.removeprefix(b" ")[:256]
 
     def _add_data(self, value: bytes) -> None:
         self._data.append(value)
         self._size += len(value) + 1
         if self._size > self._limit:
             self._give_up()
-
-    def _end_event(self, events: list[Event]) -> None:
-        if self._data:
-            events.append((self._name, self._data[0] if len(self._data) == 1 else b"\n".join(self._data)))
-        self._forget()
 
     def _give_up(self) -> None:
         self.given_up += 1

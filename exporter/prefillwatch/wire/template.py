@@ -6,7 +6,7 @@ A server repeats the same bytes around every token of a stream::
     `------------------------- head ------------------------'      `------------- tail ------------'
 
 Replacing one JSON string by another changes the value of that string and nothing else. So an event that has the head,
-a a valid, non-empty JSON string and the tail means what the learned event meant, with other text. Whether the string
+a valid, non-empty JSON string and the tail means what the learned event meant, with other text. Whether the string
 found is the text is not guessed: events made from the shape are read the long way and must come out as expected. Where
 counters run along (usage in every chunk, sequence numbers), the shape has holes for them, too.
 """
@@ -45,7 +45,12 @@ _PROBES: Final = ((b"x", b"0"), (b"other text", b"987654321"))
 
 
 class Constant:
-    """A shape in which nothing but the text changes."""
+    """A shape in which nothing but the text changes.
+
+    What `take` does is done twice more, where a call per token would cost too much: by `AnswerReader.feed` for one read
+    and by `core.reading` for a packet of them. tests/wire/test_answer.py and tests/core/test_reading.py hold the three
+    against the long way.
+    """
 
     __slots__ = ("choice", "head", "head_length", "tail", "tail_length")
 

@@ -95,7 +95,10 @@ def taker(vllm_config: Any, engine_index: int) -> Callable[[Any, Any], None]:
     if (why := _no_details(vllm_config)) is not None:
         reporter.advise(why)
     put = reporter.intake.put
-    engine = Engine(_model_name(vllm_config), StepReader(engine_index, pipelined=_is_pipelined(vllm_config)))
+    # As in the label ``model_name`` of vLLM's own metrics.
+    model = getattr(getattr(vllm_config, "model_config", None), "served_model_name", "")
+    stages = getattr(getattr(vllm_config, "parallel_config", None), "pipeline_parallel_size", 1)
+    engine = Engine(str(model or ""), StepReader(engine_index, pipelined=int(stages) > 1))
 
     def take(scheduler_stats: Any, iteration_stats: Any) -> None:
         put((time.monotonic_ns(), engine, scheduler_stats, iteration_stats))
@@ -110,12 +113,3 @@ def _no_details(vllm_config: Any) -> str | None:
     if enabled is None:
         return "this version cannot"
     return None if enabled else "it was not asked to"
-
-
-def _model_name(vllm_config: Any) -> str:
-    """As in the label ``model_name`` of vLLM's own metrics."""
-    return str(getattr(getattr(vllm_config, "model_config", None), "served_model_name", "") or "")
-
-
-def _is_pipelined(vllm_config: Any) -> bool:
-    return int(getattr(getattr(vllm_config, "parallel_config", None), "pipeline_parallel_size", 1)) > 1

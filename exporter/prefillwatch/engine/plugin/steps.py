@@ -47,8 +47,14 @@ class StepReader:
         if not getattr(details, "is_dummy", False) and (details is not None or iteration is not None):
             duration_ns, exact = self._duration_ns(taken_ns, details, gaps)
             report = self._report(taken_ns, duration_ns, exact, gaps, iteration)
-            _add_details(report, details)
-            _add_scheduler(report, scheduler)
+            if details is not None:
+                report.prefill_tokens = details.num_ctx_tokens
+                report.prefill_requests = details.num_ctx_requests
+                report.decode_requests = details.num_generation_requests
+                report.decode_tokens = details.num_generation_tokens
+            report.running = _count(scheduler, "num_running_reqs")
+            report.waiting = _count(scheduler, "num_waiting_reqs")
+            report.kv_usage = float(getattr(scheduler, "kv_cache_usage", -1.0))
             # Each step's statistics go to one API server only, so that a step is told once however many there are.
             report.is_step = scheduler is not None and duration_ns > 0
             self._end_ns = report.end_ns
@@ -86,20 +92,6 @@ class StepReader:
         """When the output was ready. The engine does not tell, but the time between outputs is exact, and none is taken
         in before it is ready: so the output that the API server took in fastest sets the clock for all."""
         return min(self._end_ns + duration_ns, taken_ns)
-
-
-def _add_details(report: StepReport, details: Any) -> None:
-    if details is not None:
-        report.prefill_tokens = details.num_ctx_tokens
-        report.prefill_requests = details.num_ctx_requests
-        report.decode_requests = details.num_generation_requests
-        report.decode_tokens = details.num_generation_tokens
-
-
-def _add_scheduler(report: StepReport, scheduler: Any) -> None:
-    report.running = _count(scheduler, "num_running_reqs")
-    report.waiting = _count(scheduler, "num_waiting_reqs")
-    report.kv_usage = float(getattr(scheduler, "kv_cache_usage", -1.0))
 
 
 def _count(stats: Any, name: str) -> int:

@@ -32,10 +32,16 @@ class Load:
     step: bool = False
     max_tokens: int = 1_000_000_000
     hold_ms: int = 0
+    again: bool = False  # each answer is followed by the next request on its connection
+
+    @property
+    def name(self) -> str:
+        """As the tables call it."""
+        return f"{self.streams:,}" + (f" of {self.max_tokens} tokens" if self.again else "")
 
     def arguments(self, port: int) -> list[str]:
         pace = (self.streams, self.rate, self.max_tokens)
-        times = (self.warmup_seconds, self.measure_seconds, int(self.step), self.hold_ms)
+        times = (self.warmup_seconds, self.measure_seconds, int(self.step), self.hold_ms, int(self.again))
         return [program("client"), str(port), *map(str, pace), *map(str, times)]
 
 

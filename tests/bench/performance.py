@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.bench import curve, report
-from tests.bench.__main__ import SHAPES, STANDARD
+from tests.bench.__main__ import LONG, SHORT, STANDARD
 from tests.bench.load import Load, idle_memory, measure
 from tests.bench.programs import ROOT
 from tests.bench.sides import Side, running
@@ -44,7 +44,7 @@ FIGURES = {
 class Figures:
     steps: list[dict[str, Any]]
     even: list[dict[str, Any]]
-    relay: dict[int, float]  # × nginx, by number of streams
+    relay: dict[str, float]  # × nginx, by shape
     observer: dict[int, dict[str, float]]
     idle_bytes: float
 
@@ -53,7 +53,9 @@ def measured() -> Figures:
     with running(["direct", "nginx", "prefillwatch"]) as sides:
         steps = rounds(sides, replace(STANDARD, step=True, measure_seconds=SECONDS), ROUNDS)
         even = rounds(sides, replace(STANDARD, measure_seconds=SECONDS), ROUNDS)
-        relay = {each.streams: ratio(sides[1:], each) for each in SHAPES}
+        relay = {each.name: ratio(sides[1:], each) for each in (*LONG[:-1], *SHORT)}
+    with running(["nginx", "prefillwatch"], workers=2) as sides:
+        relay |= {LONG[-1].name: ratio(sides, LONG[-1])}
     with running(["prefillwatch"]) as (ours,):
         idle = idle_memory(ours, IDLE_STREAMS, settle_seconds=2.0)[RELAY]
     observer = curve.measured(list(curve.STREAMS), CURVE_ROUNDS, None)["now"]
@@ -78,7 +80,7 @@ def tables(figures: Figures) -> str:
         [name, *(report.cell(found(rows, part, figure)) for rows in (figures.steps, figures.even))]
         for name, (part, figure) in FIGURES.items()
     )
-    relay = ([f"{streams:,}", report.cell(value)] for streams, value in figures.relay.items())
+    relay = ([shape, report.cell(value)] for shape, value in figures.relay.items())
     return "\n\n".join(
         (
             report.markdown(("256 streams of 40 tokens/s", "steps", "even"), by_load),
@@ -96,7 +98,7 @@ def picture(figures: Figures) -> str:
     tokens.set_ylabel("observer: µs per token")
     draw(requests, streams, [its["request"] / 1000 for its in figures.observer.values()], REQUEST_US)
     requests.set_ylabel("µs per request")
-    draw(relay, list(figures.relay), list(figures.relay.values()), RELAY_RATIO)
+    draw(relay, [each.streams for each in LONG], [figures.relay[each.name] for each in LONG], RELAY_RATIO)
     relay.set_ylabel("relay: × nginx")
     relay.set_xlabel("streams; 10,000 tokens/s in all")
     relay.set_xticks(streams, [f"{each:,}" for each in streams])

@@ -43,9 +43,9 @@ def summarise(runs: list[dict[str, Any]]) -> list[Row]:
     return rows
 
 
-def by_streams(runs: list[dict[str, Any]], streams: int) -> list[Row]:
-    """The rows of the runs with so many streams; only CPU and its ratio are filled in."""
-    return [row | {"streams": f"{streams:,}"} for row in summarise([run for run in runs if run["streams"] == streams])]
+def by_shape(runs: list[dict[str, Any]], shape: str) -> list[Row]:
+    """The rows of the runs with this shape; without the direct path, nothing is known of what was added."""
+    return [row | {"shape": shape} for row in summarise([run for run in runs if run["shape"] == shape])]
 
 
 def medians(runs: list[dict[str, Any]]) -> dict[str, float]:

@@ -24,6 +24,7 @@ PROXY_CORE, LOAD_CORE = 0, 1
 START_LIMIT_SECONDS = 120.0
 ROUTER_VENV = Path(os.environ.get("PWTEST_BENCH_VENV", ROOT / ".venv-bench"))
 MAX_CONNECTIONS = 9900  # of 20,000 descriptors; nginx drops those that wait once fifteen sixteenths are taken
+MOST_STREAMS = 9000  # of one process of a proxy, for the same reason
 
 
 @dataclass
@@ -117,7 +118,7 @@ def start_floor(upstream: int, directory: Path) -> Side:
 
 NGINX = """
 daemon off;
-worker_processes 1;
+worker_processes {workers};
 worker_rlimit_nofile 20000;
 pid {dir}/nginx.pid;
 error_log {dir}/nginx-error.log;
@@ -128,7 +129,7 @@ http {{
     fastcgi_temp_path {dir}; uwsgi_temp_path {dir}; scgi_temp_path {dir};
     upstream vllm {{ server 127.0.0.1:{upstream}; keepalive 512; }}
     server {{
-        listen 127.0.0.1:{port} backlog=4096;
+        listen 127.0.0.1:{port} backlog=4096{shared};
         location / {{
             proxy_pass http://vllm;
             proxy_http_version 1.1;
@@ -141,9 +142,10 @@ http {{
 """
 
 
-def start_nginx(upstream: int, directory: Path) -> Side:
+def start_nginx(upstream: int, directory: Path, workers: int = 1) -> Side:
     port, log, config = free_port(), directory / "nginx.log", directory / "nginx.conf"
-    config.write_text(NGINX.format(dir=directory, port=port, upstream=upstream, connections=2 * MAX_CONNECTIONS))
+    counts = {"connections": 2 * MAX_CONNECTIONS, "workers": workers, "shared": " reuseport" if workers > 1 else ""}
+    config.write_text(NGINX.format(dir=directory, port=port, upstream=upstream, **counts))
     directory.chmod(0o755)
     nginx = need("nginx", "apt-get install nginx")
     process = spawn([nginx, "-p", str(directory), "-c", str(config)], PROXY_CORE, log)
@@ -190,11 +192,13 @@ def start_router(upstream: int, directory: Path) -> Side:
     return Side("vllm-router", port, upstream, process, parts={"vllm-router": procstat.with_descendants(process.pid)})
 
 
-def start_prefillwatch(upstream: int, directory: Path, name: str = "prefillwatch", checkout: Path = ROOT) -> Side:
+def start_prefillwatch(
+    upstream: int, directory: Path, workers: int = 1, name: str = "prefillwatch", checkout: Path = ROOT
+) -> Side:
     """Our own, of this checkout or of another one."""
     port, admin_port, log = free_port(), free_port(), directory / f"{name}.log"
     command = [sys.executable, "-m", "prefillwatch", "serve", f"--upstream=http://127.0.0.1:{upstream}"]
-    command += [f"--listen=127.0.0.1:{port}", f"--admin=127.0.0.1:{admin_port}"]
+    command += [f"--listen=127.0.0.1:{port}", f"--admin=127.0.0.1:{admin_port}", f"--relays={workers}"]
     env = os.environ | {"PYTHONPATH": str(checkout / "exporter")}
     process = spawn(command, PROXY_CORE, log, env)
     await_port(name, process, port, log)
@@ -220,7 +224,7 @@ def prefillwatch_processes(admin: str, supervisor: int) -> tuple[list[int], list
     return relays, sorted(set(procstat.with_descendants(supervisor)) - set(relays))
 
 
-STARTERS: dict[str, Callable[[int, Path], Side]] = {
+STARTERS: dict[str, Callable[..., Side]] = {
     "direct": start_direct,
     "floor": start_floor,
     "nginx": start_nginx,
@@ -244,8 +248,12 @@ def compare_with(checkout: Path) -> None:
 
 
 @contextlib.contextmanager
-def running(names: Sequence[str]) -> Iterator[list[Side]]:
-    """All sides of `names` in front of one upstream, until the block ends."""
+def running(names: Sequence[str], workers: int = 1) -> Iterator[list[Side]]:
+    """All sides of `names` in front of one upstream, until the block ends.
+
+    With more ``workers`` than one, which only nginx and ours can be asked for, they all share the proxy's core.
+    """
+    options = {"workers": workers} if workers > 1 else {}
     with tempfile.TemporaryDirectory(prefix="bench-") as made, contextlib.ExitStack() as stack:
         directory = Path(made)
         upstream = start_upstream(directory)
@@ -253,7 +261,7 @@ def running(names: Sequence[str]) -> Iterator[list[Side]]:
         procstat.go_first(upstream.pid)
         sides = []
         for name in names:
-            side = STARTERS[name](upstream.port, directory)
+            side = STARTERS[name](upstream.port, directory, **options)
             stack.callback(side.stop)
             for pid in side.main_pids():
                 procstat.go_first(pid)

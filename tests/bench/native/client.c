@@ -1,10 +1,11 @@
 /* Holds many streams open through a proxy and measures how old every token is when it arrives.
  *
- *     client PORT STREAMS RATE MAX_TOKENS WARMUP_S MEASURE_S STEP HOLD_MS
+ *     client PORT STREAMS RATE MAX_TOKENS WARMUP_S MEASURE_S STEP HOLD_MS AGAIN
  *
  * Prints STEADY once every stream has had a token, BEGIN and END around the measured time, so that whoever watches the
  * proxy can read its counters at those moments, and then one line of JSON. With MEASURE_S 0 it waits for every stream's
- * own end instead and counts the complete ones. "slowest" are the times of sending and of coming of the slowest in 25, the
+ * own end instead and counts the complete ones. With AGAIN each answer that is complete is followed by the next request on
+ * the same connection. "slowest" are the times of sending and of coming of the slowest in 25, the
  * slowest first, so that those which a hole of the machine held up can be told from the rest. Latencies are nanoseconds from just before the upstream's send to just
  * after our receive, on one clock.
  */
@@ -27,7 +28,7 @@ typedef struct {
 static stream streams[MAX_FD];
 static arrival *arrivals;
 static size_t count, capacity, tokens;
-static int measuring, steady, alive, complete, broken, ep;
+static int measuring, steady, alive, complete, broken, again, ep;
 
 static void keep(int64_t age, int64_t now) {
     if (count == capacity) {
@@ -64,17 +65,27 @@ static void scan(stream *s, const char *data, size_t size, int64_t now) {
 static int port;
 static char request[2048];
 
+static void ask(int fd) {
+    if (send(fd, request, strlen(request), MSG_NOSIGNAL) < 0) die("send");
+}
+
 static void open_stream(void) {
     int fd = connect_to(port);
     streams[fd] = (stream){.open = 1};
     watch(ep, fd, EPOLLIN);
-    if (send(fd, request, strlen(request), MSG_NOSIGNAL) < 0) die("send");
+    ask(fd);
     alive++;
 }
 
-static void close_one(int fd) {
+static void ended(int fd) {
     stream *s = &streams[fd];
     if (!s->open) return;
+    if (s->done && again) {
+        complete++;
+        *s = (stream){.open = 1, .tokens = s->tokens};
+        ask(fd);
+        return;
+    }
     s->open = 0;
     alive--;
     if (s->done) complete++;
@@ -89,14 +100,15 @@ static void readable(int fd) {
     int64_t now = now_ns();
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
-        close_one(fd);
+        s->done = s->done && !again;
+        ended(fd);
         return;
     }
     scan(s, buffer + TAIL, got, now);
     memcpy(buffer, s->tail, TAIL);
     memcpy(s->tail, buffer + got, TAIL);
     if (memmem(buffer, TAIL + got, "data: [DONE]", 12)) s->done = 1;
-    if (s->done && !memcmp(s->tail + TAIL - 5, "0\r\n\r\n", 5)) close_one(fd);
+    if (s->done && !memcmp(s->tail + TAIL - 5, "0\r\n\r\n", 5)) ended(fd);
 }
 
 static void turn(int64_t until) {
@@ -125,7 +137,8 @@ static long long quantile(double q) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 9) return fprintf(stderr, "usage: client PORT STREAMS RATE MAX_TOKENS WARMUP_S MEASURE_S STEP HOLD_MS\n"), 2;
+    if (argc != 10) return fprintf(stderr, "usage: client PORT STREAMS RATE MAX_TOKENS WARMUP_S MEASURE_S STEP HOLD_MS AGAIN\n"), 2;
+    again = atoi(argv[9]);
     port = atoi(argv[1]);
     int wanted = atoi(argv[2]);
     double warmup = atof(argv[5]), measure = atof(argv[6]);

@@ -28,14 +28,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from prefillwatch.units import MS, NS
+from prefillwatch.relay.alarm import NEVER, Alarm
+from prefillwatch.units import NS
 
 monotonic_ns = time.monotonic_ns
 Handler = Callable[[int], None]
 
 _MAX_EVENTS: Final = 512
-#: Longest sleep; also the bound on how late a change made by another thread without a wake-up is seen.
-_MAX_WAIT_NS: Final = 60 * NS
 EDGES: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 #: What an event says when there is something to read, room to write, and nothing else.
 QUIET: Final = select.EPOLLIN | select.EPOLLOUT
@@ -69,12 +68,14 @@ class Reactor:
         self._soon_back: deque[Callable[[], None]] = deque()
         self._closing: list[socket.socket] = []
         self._unsettled = False  # something is to do before the next sleep
-        self._due = monotonic_ns() + _MAX_WAIT_NS  # of the earliest timer
+        self._alarm = Alarm()
+        self._rings = NEVER  # what the alarm is set to
         self._stopped = False
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_reader, self._wake_writer = socket.socketpair()
         for end in (self._wake_reader, self._wake_writer):
             end.setblocking(False)
+        self.register(self._alarm.fd, self._on_alarm, select.EPOLLIN | select.EPOLLET)
         self.register(self._wake_reader.fileno(), self._on_wake, select.EPOLLIN)
         self.register(self._back.fileno(), self._on_back, select.EPOLLIN)
         self._back_waits = False
@@ -125,7 +126,8 @@ class Reactor:
     def call_at(self, due_ns: int, callback: Callable[[], None]) -> None:
         """Call once the monotonic clock has reached ``due_ns``. It cannot be cancelled, so callbacks look first."""
         heapq.heappush(self._timers, (due_ns, next(self._count), callback))
-        self._due = self._timers[0][0]
+        if due_ns < self._rings:
+            self._unsettled = True  # so that the alarm is set before the next sleep
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self.call_at(monotonic_ns() + int(seconds * NS), callback)
@@ -168,49 +170,54 @@ class Reactor:
     def run(self) -> None:
         """Run until `stop`."""
         handlers, poll = self.handlers, self._epoll.poll
-        now = self._settle(monotonic_ns(), 0)
+        self._settle()
         while not self._stopped:
-            before = now
-            batch = poll(0.0 if self._unsettled else (self._due - now) * 1e-9, _MAX_EVENTS)
-            for fd, events in batch:
+            for fd, events in poll(0 if self._unsettled else None, _MAX_EVENTS):
                 try:
                     handlers[fd](events)
                 except Exception as error:  # noqa: PERF203 - one broken exchange must not take the others with it
                     self._on_crash(handlers[fd], error)
-            now = monotonic_ns()
-            if self._unsettled or now >= self._due:
-                now = self._settle(now, 0 if batch else before)
+            if self._unsettled:
+                self._settle()
 
     def release(self) -> None:
         """Give back the loop's own descriptors."""
         self._close_now()
         self._epoll.close()
         self._back.close()
+        self._alarm.close()
         self._wake_reader.close()
         self._wake_writer.close()
 
-    def _settle(self, now: int, before: int) -> int:
-        """What comes between two batches; gives the time at its end, at which no timer is due.
-
-        ``before`` is when we went to sleep, if it was the end of that sleep that woke us.
-        """
+    def _settle(self) -> None:
+        """What comes between two batches. At its end the alarm is set to the earliest timer."""
         for _ in range(len(self._soon)):
             self.guarded(self._soon.popleft())
         if self._back_waits or self._soon_back:
-            now = self._run_back(now)
-        while now >= self._due:
-            self._run_timers(now, before)
-            now = monotonic_ns()
+            self._run_back(monotonic_ns())
+        timers = self._timers
+        while timers and timers[0][0] <= (now := monotonic_ns()):
+            while timers and timers[0][0] <= now:
+                due, _, callback = heapq.heappop(timers)
+                self.late_ns = now - due
+                self.guarded(callback)
         self._close_now()
+        due = timers[0][0] if timers else NEVER
+        if due != self._rings:
+            self._alarm.set(due)
+            self._rings = due
         self._unsettled = bool(self._soon or self._soon_back)
-        return now
+
+    def _on_alarm(self, _events: int) -> None:
+        self._rings = NEVER
+        self._unsettled = True
 
     def _on_back(self, _events: int) -> None:
         """Something is at the back: it comes after all that is at the front in this batch."""
         self._back_waits = self._unsettled = True
 
-    def _run_back(self, now: int) -> int:
-        """One event and one callback in turn, while there is time; gives the time at the end.
+    def _run_back(self, now: int) -> None:
+        """One event and one callback in turn, while there is time.
 
         Events are fetched one by one, so that those that must wait stay with the kernel, and none is for a descriptor
         that has been closed meanwhile.
@@ -230,22 +237,10 @@ class Reactor:
                 self.guarded(callbacks.popleft())
             elif not batch:
                 break
-            now = monotonic_ns()
-            if now >= until:
+            if monotonic_ns() >= until:
                 break
         # The first epoll tells of the second for as long as there is something in it.
         self._back_waits = False
-        return now
-
-    def _run_timers(self, now: int, before: int) -> None:
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            due, _, callback = heapq.heappop(timers)
-            # A sleep lasts whole milliseconds; only what comes on top of that is late.
-            woke_at = before - (before - due) // MS * MS if before else due
-            self.late_ns = max(0, now - max(due, woke_at))
-            self.guarded(callback)
-        self._due = timers[0][0] if timers else now + _MAX_WAIT_NS
 
     def _on_wake(self, _events: int) -> None:
         with contextlib.suppress(BlockingIOError):

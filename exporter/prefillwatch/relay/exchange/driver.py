@@ -206,9 +206,8 @@ class Exchange:
             return
         now = monotonic_ns()
         size = len(data)
-        prefix = _PREFIXES.get(size, data)
-        start = len(prefix)
-        if data[:start] != prefix or data[-2:] != b"\r\n" or start == size:
+        prefix = _PREFIXES.get(size)
+        if prefix is None or not data.startswith(prefix) or data[-2:] != b"\r\n":
             self._received(data, now, more=size == _TOKEN_READ)
             return
         try:
@@ -221,7 +220,7 @@ class Exchange:
         add_time, add_key, add_payload = self._add_record
         add_time(now)
         add_key(self._data_key)
-        add_payload(data[start:-2])
+        add_payload(data[len(prefix) : -2])
         self.last_read_ns = now
         if sent != size:
             self.client.hold(data, sent)

@@ -45,9 +45,10 @@ reference: $(READY) ## write the tables of docs/ that are made from the code ane
 unit: $(READY) tools
 	$(BIN)/pytest $(APART:%=--ignore=%) --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
 
+# These tests wait far more than they compute, so that files of them can run side by side.
 e2e: $(READY) tools ## the whole sidecar in front of the simulated vLLM, and its page in a browser
 	@scripts/tools chromium
-	$(BIN)/pytest tests/e2e $(ARGS)
+	$(BIN)/pytest tests/e2e --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
 
 sandbox: $(READY) ## the whole sidecar under the confinement of the shipped unit and pod (as root)
 	@scripts/tools systemd-analyze ip sysctl nsenter

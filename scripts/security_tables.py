@@ -15,7 +15,7 @@ from prefillwatch.core import bodies as observed
 from prefillwatch.core.relays import MAX_EXCHANGES
 from prefillwatch.door import conversation, door, observer_link
 from prefillwatch.export import viewers
-from prefillwatch.observer import engine_link
+from prefillwatch.observer.intake import MAX_LINKS
 from prefillwatch.relay import (
     bodies,
     client,
@@ -158,7 +158,7 @@ def _observer() -> Iterator[Row]:
         "dropped and counted",
         "",
     )
-    yield "processes of vLLM at the engine socket", f"{engine_link.MAX_LINKS}", "closed", ""
+    yield "processes of vLLM at the engine socket", f"{MAX_LINKS}", "closed", ""
 
 
 def _supervisor() -> Iterator[Row]:

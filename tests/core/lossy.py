@@ -19,7 +19,7 @@ from tests.core.script import CHAT, DONE, EPOCH_NS, Observed, chunk, usage
 from prefillwatch.contract.buckets import LAG_BOUNDS
 from prefillwatch.core.inputs import TapPacket
 from prefillwatch.export import table
-from prefillwatch.observer.state import streams_now
+from prefillwatch.observer.api import streams_now
 from prefillwatch.units import MS
 from prefillwatch.wire.in_flight import BLOCKED, Ask, InFlight, Stage, decode_ask, encode_in_flight, spread
 from prefillwatch.wire.tap import (

@@ -123,10 +123,14 @@ class Relay:
             else:
                 self._observed.feed(TapPacket(packet))
 
+    def opened(self) -> int:
+        """The number of a stream that nothing was told of yet."""
+        self._streams += 1
+        return self._streams
+
     def request(self, at_ms: float, body: dict[str, Any] | None = None, path: str = CHAT, **head: Any) -> int:
         """A whole request, sent upstream at once; its stream id."""
-        self._streams += 1
-        stream = self._streams
+        stream = self.opened()
         data = json.dumps({"model": "m", "stream": True, "messages": []} | (body or {})).encode()
         facts = RequestHead("POST", path, "application/json", content_length=len(data), **head)
         self.add(at_ms, stream, Kind.REQUEST, encode_payload(facts))

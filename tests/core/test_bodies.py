@@ -19,7 +19,7 @@ from prefillwatch.core.bodies import (
     RequestBodies,
 )
 from prefillwatch.export import table
-from prefillwatch.observer.own_gauges import publish_relays
+from prefillwatch.observer.metrics import publish_relays
 from prefillwatch.units import NS
 from prefillwatch.wire.tap import MAX_PAYLOAD_BYTES, Kind, RequestHead, encode_payload
 

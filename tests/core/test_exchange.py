@@ -8,6 +8,7 @@ from tests.core.script import DONE, Observed, Relay, chunk, stream_tokens, usage
 
 from prefillwatch.analysis.settings import AnalysisSettings, Slo
 from prefillwatch.export import table
+from prefillwatch.export.registry import MAX_LABEL_SETS
 from prefillwatch.wire.answer import AnswerReader
 from prefillwatch.wire.tap import Finish, Kind, ResponseHead, encode_payload
 
@@ -404,6 +405,24 @@ def test_throughput_by_concurrency(observed: Observed, relay: Relay) -> None:
     assert observed.values(table.CONCURRENCY_REQUESTS)[("m", "1")] == 1
 
 
+def test_quick_answers_one_after_the_other_are_one_stream_at_a_time(observed: Observed, relay: Relay) -> None:
+    """Many begin and end between two beats, each prompt alone: nobody decodes beside it, so no step is measured."""
+    for number in range(40):
+        at = 1000 + 50 * number
+        stream = relay.request(at, {"messages": [{"role": "user", "content": "x" * 1200}]})
+        stream_tokens(relay, stream, [at + 20, at + 30, at + 40])
+        relay.end(at + 41, stream)
+        if number % 4 == 3:
+            relay.flush()
+            observed.advance(at + 45)
+    observed.advance(5000)
+    assert set(observed.values(table.CONCURRENCY_TOKENS)) == {("m", "0"), ("m", "1")}
+    assert observed.values(table.CONCURRENCY_TOKENS)[("m", "1")] == 40 * 3
+    assert observed.values(table.CONCURRENCY_REQUESTS)[("m", "1")] == 40
+    assert observed.values(table.CONCURRENCY_SECONDS)[("m", "1")] == pytest.approx(40 * 0.021, abs=0.01)
+    assert {labels[1] for labels, count in observed.counts(table.STEP_TIME).items() if count} == {"none"}
+
+
 def test_other_endpoints_are_only_counted(observed: Observed, relay: Relay) -> None:
     stream = relay.request(0, path="/v1/embeddings")
     relay.response(5, stream, content_type="application/json")
@@ -414,12 +433,33 @@ def test_other_endpoints_are_only_counted(observed: Observed, relay: Relay) -> N
     assert observed.counts(table.PROMPT_LENGTH) == {}
 
 
-@pytest.mark.apart
-def test_a_hundred_thousand_model_names_make_no_series() -> None:
+def test_a_server_that_answers_to_any_name_tells_which_model_it_is() -> None:
+    """Clients send a name that is on no list; streamed or not, the answer has the served one."""
+    observed = Observed(served=("tiny.gguf",))
+    relay = Relay(observed)
+    named = {"model": "tiny.gguf", "choices": [{"index": 0, "delta": {"content": "a"}}]}
+    whole = {"model": "tiny.gguf", "choices": [{"index": 0}], "usage": {"prompt_tokens": 9, "completion_tokens": 4}}
+    for body, content_type in (
+        (b"data: " + json.dumps(named).encode() + b"\n\n", "text/event-stream"),
+        (json.dumps(whole).encode(), "application/json"),
+    ):
+        stream = relay.request(0, {"model": "gpt-3.5-turbo"})
+        relay.response(5, stream, content_type=content_type)
+        relay.data(6, stream, body)
+        relay.end(7, stream)
+    relay.flush()
+    observed.advance(500)
+    assert observed.values(table.REQUESTS) == {("tiny.gguf", "chat_completions", "ok"): 2}
+    assert observed.values(table.GENERATED_TOKENS) == {("tiny.gguf",): 5}
+
+
+def test_model_names_without_end_make_no_series() -> None:
+    """More of them than a metric takes label sets."""
+    names = MAX_LABEL_SETS + 1000
     observed = Observed(served=("m",))
     relay = Relay(observed)
     before = len(observed.registry.snapshot())
-    for number in range(100_000):
+    for number in range(names):
         stream = relay.request(number, {"model": f"made-up-{number}"})
         relay.response(number, stream, 404, "application/json")
         relay.end(number, stream, status=404)
@@ -428,7 +468,7 @@ def test_a_hundred_thousand_model_names_make_no_series() -> None:
             observed.advance(number)
     relay.flush()
     observed.advance(200_000)
-    assert observed.values(table.REQUESTS) == {("other", "chat_completions", "rejected"): 100_000}
+    assert observed.values(table.REQUESTS) == {("other", "chat_completions", "rejected"): names}
     assert len(observed.registry.snapshot()) == before
     assert observed.ledger.requests == {}
 

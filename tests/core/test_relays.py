@@ -3,6 +3,7 @@
 import pytest
 from tests.core.script import CHAT, DONE, Observed, Relay, chunk, ns, stream_tokens
 
+from prefillwatch.contract.buckets import LAG_BOUNDS
 from prefillwatch.export import table
 from prefillwatch.wire.tap import Kind, PacketBuilder, RelayStats, RequestHead, ResponseHead, encode_payload
 
@@ -164,18 +165,31 @@ def test_records_that_cannot_follow_are_counted_and_dropped() -> None:
 def test_totals_of_a_relay_go_on_over_its_restarts() -> None:
     observed = Observed()
 
-    def told(epoch: int, counts: tuple[int, ...], retries: int, given: int = 0) -> None:
-        builder = PacketBuilder(0, epoch)
-        stats = RelayStats(1, 1, 0, 0, (0.1,), counts, float(sum(counts)), retries=retries, places_given=given)
-        builder.add(0, 0, Kind.STATS, encode_payload(stats))
-        observed.taps.feed(builder.take(), 0)
+    def told(epoch: int, quick: int, slow: int, retries: int, given: int = 0) -> None:
+        counts = (quick, *(0 for _ in LAG_BOUNDS[1:]), slow)
+        stats = RelayStats(1, 1, 0, 0, LAG_BOUNDS, counts, quick + slow, retries=retries, places_given=given)
+        feed_stats(observed, stats, epoch)
 
-    told(1, (5, 1), 2)
-    told(1, (7, 1), 3, 5)
-    told(2, (1, 0), 1, 2)
+    told(1, 5, 1, 2)
+    told(1, 7, 1, 3, 5)
+    told(2, 1, 0, 1, 2)
     relay = observed.taps.relays[0]
-    assert (relay.lag_counts, relay.lag_sum, relay.retries) == ([8, 1], 9.0, 4)
-    assert relay.displaced == 7
+    assert (relay.lag_counts[0], relay.lag_counts[-1], sum(relay.lag_counts)) == (8, 1, 9)
+    assert (relay.lag_sum, relay.retries, relay.displaced) == (9.0, 4, 7)
+
+
+def test_lags_in_the_buckets_of_another_release_are_left_out() -> None:
+    observed = Observed()
+    feed_stats(observed, RelayStats(1, 1, 0, 0, (0.1,), (7, 2), 3.0, retries=1))
+    relay = observed.taps.relays[0]
+    assert (sum(relay.lag_counts), relay.lag_sum, relay.retries) == (0, 0.0, 1)
+    assert observed.counts(table.RELAY_LOOP_LAG) == {}
+
+
+def feed_stats(observed: Observed, stats: RelayStats, epoch: int = 1) -> None:
+    builder = PacketBuilder(0, epoch)
+    builder.add(0, 0, Kind.STATS, encode_payload(stats))
+    observed.taps.feed(builder.take(), 0)
 
 
 def test_a_gap_that_ended_when_the_relay_woke_up_late_is_marked_as_our_own() -> None:

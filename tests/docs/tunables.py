@@ -15,9 +15,7 @@ BEGIN, END = "<!-- tunables: begin -->", "<!-- tunables: end -->"
 
 def table() -> str:
     rows = ["| tunable | value | unit | origin | noticed by |", "| --- | --- | --- | --- | --- |"]
-    rows += [
-        f"| `{each.name}` | {each.value:,} | {each.unit} | {each.origin} | {each.noticed or '?'} |" for each in sheet()
-    ]
+    rows += [f"| `{each.name}` | {each.value:,} | {each.unit} | {each.origin} | {each.noticed} |" for each in sheet()]
     return "\n".join(rows)
 
 

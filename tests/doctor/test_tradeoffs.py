@@ -13,8 +13,8 @@ UNEVEN = gaps((1000, 0.02), (60, 0.8))
 SLOW, QUICK = first_tokens((20, 3.0)), first_tokens((20, 0.9))
 SHORT, LONG = gaps((60, 0.25)), gaps((60, 0.8))
 
+#: First tokens, and gaps beside them, by prompt size.
 Sizes = dict[str, tuple[Histogram, Histogram]]
-"""First tokens, and gaps beside them, by prompt size."""
 
 
 def compare(before: Sizes, now: Sizes, seconds: float = 60.0) -> Finding:

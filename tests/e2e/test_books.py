@@ -26,7 +26,8 @@ HEAVY = 7_000
 
 
 class Server:
-    """Answers as the request's ``user`` says: so many tokens, so many bytes without a line end, or none until told."""
+    """Answers as the request's ``user`` says: so many tokens, so many bytes without a line end, none until told, or
+    tokens until told."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
@@ -65,6 +66,8 @@ class Server:
         if what == "wait":
             self.go_on.wait()
         for number in range(count):
+            if what == "steady" and self.go_on.is_set():
+                break
             if what == "bytes":
                 data = b"x" * PIECE
             else:
@@ -137,7 +140,7 @@ def settled(sidecar: Sidecar, *, prefilling: int, decoding: int) -> None:
 
 
 def test_an_observer_that_stood_still_for_ten_seconds_catches_up(sidecar: Sidecar, server: Server) -> None:
-    steady = [Reader(sidecar.url, "tokens 1500 0.02") for _ in range(4)]
+    steady = [Reader(sidecar.url, "steady 100000 0.02") for _ in range(4)]
     waiting = Reader(sidecar.url, "wait 1 0")
     eventually(lambda: sidecar.value("decoding_streams") == 4)
     (observer,) = sidecar.pids("observer")
@@ -166,7 +169,7 @@ def test_an_observer_that_stood_still_for_ten_seconds_catches_up(sidecar: Sideca
 
 
 def test_the_next_observer_knows_who_waits_and_who_decodes(sidecar: Sidecar, server: Server) -> None:
-    steady = [Reader(sidecar.url, "tokens 400 0.02") for _ in range(3)]
+    steady = [Reader(sidecar.url, "steady 100000 0.02") for _ in range(3)]
     waiting = [Reader(sidecar.url, "wait 2 0.01") for _ in range(2)]
     eventually(lambda: gauges(sidecar) == {"prefilling_requests": 2, "decoding_streams": 3, "frozen_streams": 0})
     (observer,) = sidecar.pids("observer")

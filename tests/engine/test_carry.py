@@ -82,3 +82,21 @@ def test_an_engine_carries_preemptions_and_peak() -> None:
     carry.update(EngineSample("0", kv_usage=0.1, preemptions_total=1), 200.0, 3 * NS)
     assert (carry.preemptions_total, carry.restarts) == (4, 1)
     assert carry.kv_peak.highest(60, 3 * NS) == 0.9
+
+
+def test_a_server_without_start_time_or_preemptions_restarts_when_any_of_its_counters_falls() -> None:
+    """llama.cpp's tells tokens alone."""
+    carry = EngineCarry(60)
+    pages = [(500.0, 40.0), (900.0, 90.0), (0.0, 0.0), (300.0, 20.0), (300.0, 5.0)]
+    for second, (prompt, generated) in enumerate(pages):
+        sample = EngineSample("0", prompt_tokens_total=prompt, generated_tokens_total=generated)
+        carry.update(sample, None, second * NS)
+    assert (carry.preemptions_total, carry.restarts) == (None, 2)
+
+
+def test_a_restart_that_one_counter_shows_is_one_of_all() -> None:
+    """Preemptions had come to as many again before the next page."""
+    carry = EngineCarry(60)
+    carry.update(EngineSample("0", preemptions_total=3, prompt_tokens_total=900), None, 1 * NS)
+    carry.update(EngineSample("0", preemptions_total=3, prompt_tokens_total=100), None, 2 * NS)
+    assert (carry.preemptions_total, carry.restarts) == (6, 1)

@@ -65,23 +65,6 @@ def test_numbers_are_written_in_full_and_as_go_reads_them() -> None:
     )
 
 
-def test_examples_are_shown_in_openmetrics_alone() -> None:
-    spec = Spec("gap_seconds", Kind.HISTOGRAM, (Label("model"),), "Help.", (0.01, 0.1))
-    registry = Registry((spec,))
-    child = registry.histogram(spec).child(("m",))
-    for request, value in (("first", 0.05), ("second", 0.06), ("third", 7.0)):
-        child.observe(value)
-        child.exemplify(value, {"request_id": request}, 1700000000.5)
-    samples = parsed(registry, OPENMETRICS)["prefillwatch_gap_seconds"].samples
-    shown = {sample.labels["le"]: sample.exemplar for sample in samples if sample.exemplar}
-    assert {edge: (each.labels["request_id"], each.value) for edge, each in shown.items()} == {
-        "0.1": ("second", 0.06),
-        "+Inf": ("third", 7.0),
-    }
-    assert {float(each.timestamp or 0) for each in shown.values()} == {1700000000.5}
-    assert b"request_id" not in render(registry.snapshot())[0]
-
-
 @pytest.mark.apart
 def test_promtool_finds_nothing_to_complain_about(full: Registry) -> None:
     promtool = shutil.which("promtool")

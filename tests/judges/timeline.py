@@ -20,8 +20,8 @@ from tests.judges.workloads import SIMULATED
 from prefillwatch.units import MS
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "recordings"
+#: A prompt is a plausible cause of a stall up to so many times what its tokens should cost.
 SLACK = 2.0
-"""A prompt is a plausible cause of a stall up to so many times what its tokens should cost."""
 
 
 @dataclass
@@ -36,11 +36,11 @@ class Score:
     split: float
     names: float
     sums: float
+    #: Share of prefill's stall seconds known as such within a tick after the end of the stall, before anything is
+    #: final.
     early: float
-    """Share of prefill's stall seconds known as such within a tick after the end of the stall, before anything is
-    final."""
+    #: Stall seconds of other causes that looked like prefill then, without regard to what is plausible.
     early_false: float
-    """Stall seconds of other causes that looked like prefill then, without regard to what is plausible."""
     budget: int
     cost_us: float
     lost_splits: int

@@ -37,14 +37,14 @@ class TrueStep:
 class Seen:
     """The wire: what was sent when, and every token read; and the truth behind it."""
 
+    #: Request: sent, prompt tokens, uncached tokens.
     prompts: dict[str, tuple[int, int, int]]
-    """Request: sent, prompt tokens, uncached tokens."""
+    #: Request: read time and index of the step that made it, first token first.
     reads: dict[str, list[tuple[int, int]]]
-    """Request: read time and index of the step that made it, first token first."""
     closed: dict[str, int]
     steps: list[TrueStep]
+    #: False: only usage at the end of an answer tells what was cached.
     uncached_known: bool = True
-    """False: only usage at the end of an answer tells what was cached."""
 
 
 def from_simulator(
@@ -157,8 +157,8 @@ class Inferred:
     heartbeat: Heartbeat
     facts: list[StepFacts]
     splits: dict[str, Split]
+    #: Largest prompt in service as far as known within a tick, by request and end of a gap of 100 ms and more.
     early: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Largest prompt in service as far as known within a tick, by request and end of a gap of 100 ms and more."""
 
 
 def observe(

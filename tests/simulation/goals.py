@@ -37,6 +37,13 @@ WELL_KNOWN: Final = Goal(precision=0.99, recall=0.97, right_names=0.98)
 OTHERS: Final = Goal(precision=0.98, recall=0.90, right_names=0.96)
 
 
+#: Shapes of vLLM that are not those that most people run.
+_OTHER_SHAPES: Final = (
+    *("rank", "pipeline", "speculation", "every 4th", "interval", "hidden", "withheld", "background", "images"),
+    *("prefill-only", "lists", "structured", "door", "side", "offloaded", "salts"),
+)
+
+
 def goal_of(name: str) -> Goal:
-    """vLLM on one rank and llama.cpp are what most people run; faults are tried on the first."""
-    return OTHERS if name.startswith("SGLang") or "ranks" in name else WELL_KNOWN
+    """vLLM on one rank and llama.cpp are what most people run; most faults are tried on the first."""
+    return OTHERS if "SGLang" in name or any(each in name for each in _OTHER_SHAPES) else WELL_KNOWN

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 
 from tests.core.script import EPOCH_NS
 from tests.simulation.play import Run
-from tests.simulation.truth import TrueStall
+from tests.simulation.truth import UNSEEN_PROMPT, TrueStall
 
 from prefillwatch.analysis.delays import Stall
 from prefillwatch.units import MS
 
 UNATTRIBUTED = "unattributed"
 UNSEEN = "no stall"
+NO_CAUSE = frozenset((UNATTRIBUTED, UNSEEN))
 #: What nobody but us can know of, and what is long without a cause: the right verdict is none.
-NAMELESS = frozenset(("ours", "none", "blind"))
+NAMELESS = frozenset(("ours", "none", "blind", UNSEEN_PROMPT))
 SAME = 0.1  # milliseconds
 NEAR = 50.0  # milliseconds from a hole in our own records
 
@@ -68,7 +69,7 @@ class Figures:
     @property
     def falsely_certain(self) -> float:
         """Share of all stall seconds for which a cause was named that was not theirs."""
-        wrong = sum(each for (true, named), each in self.seconds.items() if named not in (true, UNATTRIBUTED, UNSEEN))
+        wrong = sum(each for (true, named), each in self.seconds.items() if named not in (true, *NO_CAUSE))
         return share(wrong, self.total, 0.0)
 
     @property
@@ -77,6 +78,13 @@ class Figures:
         nameable = {pair: each for pair, each in self.seconds.items() if pair[0] not in NAMELESS}
         without = sum(each for (_, named), each in nameable.items() if named == UNATTRIBUTED)
         return share(without, sum(nameable.values()), 0.0)
+
+    def told(self, most: int = 3) -> str:
+        """The largest of what was taken for something else."""
+        wrong = {pair: each for pair, each in self.seconds.items() if pair[0] != pair[1] and pair[0] not in NAMELESS}
+        wrong |= {pair: each for pair, each in self.seconds.items() if pair[0] in NAMELESS and pair[1] not in NO_CAUSE}
+        largest = sorted(wrong.items(), key=lambda item: -item[1])[:most]
+        return ", ".join(f"{each:.0f} s of {true} were {named}" for (true, named), each in largest if each >= 0.5)
 
 
 def share(part: float, whole: float, of_nothing: float) -> float:

@@ -7,41 +7,68 @@ from collections.abc import Iterator
 
 from tests.simulation.engine import Job, Speed
 from tests.simulation.shapes import Shape
+from tests.simulation.wire import ONLY_READ
 
-FIRST_PROMPT = 4000.0
+FIRST_PROMPT = 2500.0
 SIZES = (60, 150, 300, 300, 800, 1500, 2500, 4000, 6000)
 BUSY = 0.45  # share of its time in which an engine reads prompts, at most
 
 
 def speed(rng: random.Random) -> Speed:
-    return Speed(base=rng.uniform(9, 25), per_prompt_token=rng.uniform(0.06, 0.2))
+    return Speed(base=rng.uniform(12, 30), per_prompt_token=rng.uniform(0.06, 0.2))
 
 
 def load(shape: Shape, pace: Speed, rng: random.Random, until: float, quiet: bool = False) -> list[Job]:
     """``quiet``: nobody asks but those who chat."""
-    jobs = []
-    for number in range(shape.crowd + rng.randint(3, 8)):
-        answer = round(until / pace.base)
-        jobs.append(Job(f"chat-{number}", 50.0 * number + rng.uniform(0, 30), rng.randint(20, 200), answer))
+    asked, jobs = shape.asked, []
+    for number in range(asked.crowd + rng.randint(2, 6)):
+        answer = round(until / pace.base) * (1 + 2 * bool(shape.scheduling.drafts))
+        job = Job(f"chat-{number}", 50.0 * number + rng.uniform(0, 30), rng.randint(20, 200), answer)
+        if number % 2:
+            job.interval = asked.interval
+        if asked.withheld:
+            since = rng.randrange(100, 400)
+            job.withheld = (since, since + asked.withheld)
+        jobs.append(job)
     at = 1000.0
-    while shape.passers_by and at < until - 4000.0:
+    while asked.passers_by and at < until - 3000.0:
         jobs.append(Job(f"passer-by-{len(jobs)}", at, rng.randint(200, 500), rng.randint(300, 700)))
-        at += rng.uniform(0.5, 1.5) * shape.passers_by
+        at += rng.uniform(0.5, 1.5) * asked.passers_by
     if not quiet:
         arrive = rng.choice((_alone, _together, _steadily))
-        jobs += [_prompt(shape, rng, number, at) for number, at in enumerate(arrive(rng, pace, until - 4000.0))]
+        for number, at in enumerate(arrive(rng, pace, until - 3000.0)):
+            jobs.append(_prompt(shape, rng, number, at))
     for number, job in enumerate(jobs):
         job.rank = number % shape.ranks
+        if job.rank >= shape.ranks - shape.unseen:
+            job.seen = False
     return jobs
 
 
 def _prompt(shape: Shape, rng: random.Random, number: int, at: float) -> Job:
-    tokens = rng.choice(SIZES)
-    shared = shape.shared if shape.shared and rng.random() < 0.7 else 0
-    job = Job(f"prompt-{number}", at, tokens + shared, rng.randint(4, 60), shape.choices, shared)
-    job.streams = rng.random() >= shape.in_json
-    if rng.random() < shape.leaving:
+    asked, tokens = shape.asked, rng.choice(SIZES)
+    shared = asked.shared if asked.shared and rng.random() < 0.7 else 0
+    job = Job(f"prompt-{number}", at, tokens + shared, rng.randint(4, 60), asked.choices, shared)
+    job.streams = rng.random() >= asked.in_json
+    if asked.prompts > 1 and rng.random() < 0.6:
+        job.endpoint, job.prompts, job.prompt = "completions", rng.randint(2, asked.prompts), min(tokens, 800)
+    if rng.random() < asked.leaving:
         job.leaves = at + rng.uniform(50, 900)
+    if rng.random() < asked.only_read:
+        job.endpoint, job.answer, job.streams = rng.choice(ONLY_READ), 1, False
+    if rng.random() < asked.background:
+        job.endpoint, job.background = "responses", True
+        job.streams = rng.random() < 0.5
+        job.leaves = at + rng.uniform(20, 200) if job.streams else None
+    job.seen = rng.random() >= asked.elsewhere
+    job.salt = f"salt-{number}" if rng.random() < asked.salted else ""
+    if asked.hidden[1] and rng.random() < 0.6:
+        job.hidden = rng.randint(*asked.hidden)
+        job.answer += job.hidden
+    if asked.encoded[1] and rng.random() < 0.5:
+        job.encoded = rng.uniform(*asked.encoded)
+    job.grammar = rng.random() < asked.grammar
+    job.fetched = rng.uniform(*asked.fetched)
     return job
 
 

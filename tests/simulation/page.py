@@ -8,6 +8,8 @@ from typing import Final
 from tests.simulation.faults import FAULTS
 from tests.simulation.goals import goal_of
 from tests.simulation.judge import Figures
+from tests.simulation.play import UNTIL
+from tests.simulation.shapes import SHAPES
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "verdicts-measured.md"
 HEAD: Final = ("row", "stall seconds", "precision", "recall", "right names", "falsely certain", "unattributed")
@@ -39,16 +41,8 @@ def shortfalls(figures: dict[str, Figures]) -> str:
     for name, each in figures.items():
         missed = list(goal_of(name).missed(each))
         if missed:
-            lines.append(f"- **{name}**: {'; '.join(missed)}. {mistakes(each)}".rstrip())
+            lines.append(f"- **{name}**: {'; '.join(missed)}. {each.told()}".rstrip() + ".")
     return "\n".join(lines) or "None."
-
-
-def mistakes(figures: Figures) -> str:
-    """The largest of what was taken for something else."""
-    wrong = {pair: each for pair, each in figures.seconds.items() if pair[0] != pair[1] and pair[0] != "ours"}
-    largest = sorted(wrong.items(), key=lambda item: -item[1])[:2]
-    told = [f"{each:.0f} s of {true} were `{named}`" for (true, named), each in largest if each >= 0.5]
-    return f"{', '.join(told)}." if told else ""
 
 
 def page(figures: dict[str, Figures], seeds: range) -> str:
@@ -59,10 +53,25 @@ def page(figures: dict[str, Figures], seeds: range) -> str:
         first=seeds[0],
         last=seeds[-1],
         runs=len(seeds),
+        seconds=round(UNTIL / 1000),
         shapes=markdown(shapes_),
         faults=markdown(under_faults),
         shortfalls=shortfalls(figures),
+        origins=origins(),
     )
+
+
+def origins() -> str:
+    """What each shape is written from."""
+    by_origin: dict[str, list[str]] = {}
+    for shape in SHAPES:
+        by_origin.setdefault(shape.like, []).append(shape.name)
+    rows = [
+        ("shapes", "written from"),
+        ("---", "---"),
+        *((", ".join(names), like) for like, names in by_origin.items()),
+    ]
+    return "\n".join(f"| {names} | {like} |" for names, like in rows)
 
 
 TEXT: Final = """# Verdicts, measured on a simulation
@@ -72,15 +81,14 @@ How often a [verdict](verdicts.md) is right, by shape of engine and by fault. Wr
 
 **These are figures of a simulation, not of real engines.** The engine runs in virtual time and logs who was in
 each of its steps and why it took as long as it did (`tests/simulation/engine.py`); API server, hop, network,
-our own loop and the clients are stages with times of their own (`delivery.py`). What a relay would have seen
-goes through the records of the tap into the same code that runs in production; that code shares nothing with
-the simulation but the format on the wire. The shapes are written from how the engines are documented to
-schedule. The shapes themselves have not been held against real engines' gaps yet. The verdicts have, on vLLM on one
-rank, by its step log (`make truth`, and the recordings that [the method](method.md) speaks of).
+our own loop and the clients are stages with times of their own (`delivery.py`), and the server's page is text
+in its own words (`server_page.py`). What a relay would have seen goes through the records of the tap into the
+same code that runs in production; that code shares nothing with the simulation but the format on the wire.
 
-{runs} runs of 30 s, seeds {first} to {last}. Each draws its own load: 3 to 8 people who chat, and prompts of 60
+{runs} runs of {seconds} s, seeds {first} to {last}. Each draws its own load: 2 to 6 people who chat, and prompts of 60
 to 6,000 tokens alone, in bursts or at random; speed of the engine and sizes differ. The observer starts with
-nothing learned each time, and a quarter of the runs with a fault have no prompts.
+nothing learned each time, so these are figures of its first seconds; a quarter of the runs with a fault have no
+prompts.
 
 - *stall seconds*: what readers waited beyond a step in gaps that are stalls. A stall counts under the cause
   that made most of it.
@@ -88,13 +96,15 @@ nothing learned each time, and a quarter of the runs with a fault have no prompt
   the true ones.
 - *falsely certain*: share of the seconds for which a cause was named that was another's.
 - *unattributed*: share of the seconds with a cause to be named for which none was. Stalls of our own making
-  have none.
+  have none, nor have those for a prompt that did not come through us.
 
 ## By shape, without a fault
 
 {shapes}
 
 ## By fault, on vLLM with asynchronous scheduling
+
+Two are tried on the shape that their name says, as is a page of another pool: on SGLang.
 
 {faults}
 
@@ -104,6 +114,10 @@ Held against the goals: precision 0.99, recall 0.97, right names 0.98 for vLLM o
 0.90, 0.96 for others); at most 1 % falsely certain, at most 10 % unattributed.
 
 {shortfalls}
+
+## What the shapes are written from
+
+{origins}
 
 ## What is known of these
 
@@ -123,9 +137,13 @@ Held against the goals: precision 0.99, recall 0.97, right names 0.98 for vLLM o
 - **Lost packets of the tap**: a gap beside a hole in our records is judged by what is left of them.
 - **A hop that lets go by time, or spreads its bursts**: where every answer passes it, its rhythm is taken for the
   engine's, and a burst proves nothing.
+- **Images**: their tokens are known when the answer ends; until then the price of the text is far too small for the
+  time that the encoder takes.
+- **What compiles for a prompt** takes its time where the prompt is read, and before a price is learned the one looks
+  like the other.
+- **Endpoints that are not read**, lists of prompts and background answers: somebody's work, of a size or for a time
+  that is not known from their requests alone.
 
-Not simulated yet: speculation, pipelines, mixture-of-experts ranks in lock-step, other ranks out of sight,
-offloading and split servers, structured output, images, hidden reasoning, lists of prompts, endpoints that are
-not read, pages that are stale or of another pool, steps of the clock. A run again, with every stall: `make
-simulate ARGS="--show SEED"`.
+Not simulated yet: offloading that holds up a step, diffusion, elastic scaling, adapters, endpoints outside `/v1`.
+A run again, with every stall: `make simulate ARGS="--show SEED"`.
 """

@@ -8,28 +8,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
-from tests.core.script import Observed, Relay, ns
-from tests.simulation import wire
+from tests.core.script import Observed, Relay
+from tests.simulation import server_page, wire
 from tests.simulation.delivery import Delivery, Event, after, deliver
-from tests.simulation.engine import Job, Rank, clear_step
+from tests.simulation.engine import Job, Rank, clear_step, run_in_step
 from tests.simulation.faults import Fault, Hardships
 from tests.simulation.load import load, speed
 from tests.simulation.shapes import Shape
 from tests.simulation.truth import TrueStall, true_stalls
 
 from prefillwatch.analysis.delays import Stall
-from prefillwatch.analysis.verdicts.evidence import EnginePage
+from prefillwatch.core.inputs import Page
+from prefillwatch.engine.kinds import read_page
 from prefillwatch.units import MS
-from prefillwatch.wire.tap import Finish, Kind
+from prefillwatch.wire.tap import Finish, Kind, RequestHead, encode_payload
 
-UNTIL = 30_000.0
-PACKET = 20.0
-PAGE_EVERY = 1000.0
+UNTIL: Final = 15_000.0
+PACKET: Final = 20.0
+BEAT: Final = 200.0  # as the observer's process has it
+PATIENT_BEAT: Final = 1000.0
 #: Long enough for every verdict to become final.
-AFTERWARDS = 35_000.0
-TOKENISING = 0.002  # milliseconds per token, before the engine knows of a prompt
+AFTERWARDS: Final = 35_000.0
+TOKENISING: Final = 0.002  # milliseconds per token, before the engine knows of a prompt
+POLLED_EVERY: Final = 1000.0
 
 
 @dataclass
@@ -44,23 +47,32 @@ class Run:
 def run(shape: Shape, fault: Fault, seed: int) -> Run:
     rng = random.Random(f"{shape.name}/{fault.name}/{seed}")
     pace = speed(rng)
-    hardships = fault.hardships(rng, UNTIL)
+    hardships = fault.hardships(rng, pace.base, UNTIL)
     jobs = load(shape, pace, rng, UNTIL, quiet=fault.name != "none" and rng.random() < 0.25)
-    sent = {job.name: job.arrives for job in jobs}
+    fault.befall(jobs, hardships, rng)
+    sent = {job.name: job.arrives + hardships.blur * rng.uniform(-1, 1) for job in jobs}
     for job in jobs:
         job.arrives = after(hardships.api_server, job.arrives + 1.0 + TOKENISING * job.prompt + rng.random())
-    ranks = [Rank(shape.scheduling, pace, random.Random(rng.random()), hardships.engine) for _ in range(shape.ranks)]
-    for number, rank in enumerate(ranks):
-        rank.run([job for job in jobs if job.rank == number], UNTIL)
+    resets = [shape.asked.reset_every * each for each in range(1, 10)] if shape.asked.reset_every else []
+    ranks = [
+        Rank(shape.scheduling, pace, random.Random(rng.random()), hardships.engine, list(resets))
+        for _ in range(shape.ranks)
+    ]
+    if shape.in_step:
+        run_in_step(ranks, jobs, UNTIL)
+    else:
+        for number, rank in enumerate(ranks):
+            rank.run([job for job in jobs if job.rank == number], UNTIL)
     tokens = sorted((token for rank in ranks for token in rank.tokens), key=lambda token: token.made)
-    streaming = [token for token in tokens if token.sequence.job.streams]
+    streaming = [token for token in tokens if token.sequence.job.streams and token.sequence.job.seen]
     delivery = deliver(streaming, shape, hardships, rng)
-    whole = {token.sequence.job.name: token.made for token in tokens}  # when the last token was made
     player = _Player(shape, hardships, rng)
     for job in jobs:
-        player.request(job, sent[job.name])
-        player.answer(job, delivery, whole.get(job.name, 0.0))
-    player.pages(ranks)
+        if job.seen:
+            own = [token for token in tokens if token.sequence.job is job] if job.hidden or not job.streams else []
+            player.request(job, sent[job.name])
+            player.answer(job, delivery, own)
+    player.server(ranks)
     said = player.play()
     return Run(true_stalls(ranks, delivery, hardships, clear_step(ranks), shape.interval), said, hardships)
 
@@ -82,90 +94,159 @@ class _Player:
     def _at(self, at: float, what: Callable[[float], Any], body: bool = False) -> None:
         self._plan.append((at, len(self._plan), body, what))
 
+    # --- Requests ---
+
     def request(self, job: Job, at: float) -> None:
-        text = wire.prompt_text(job.name, job.prompt, job.shared, self._per_token)
-        body: dict[str, Any] = {"messages": [{"role": "user", "content": text}], "stream": job.streams}
-        body |= {"max_tokens": job.answer} | ({"n": job.choices} if job.choices > 1 else {})
+        body = wire.body_of(job, self._per_token, self._rng)
 
         def send(at: float) -> None:
-            self._streams[job.name] = self._relay.request(at, body, request_id=job.name)
+            self._streams[job.name] = self._relay.request(at, body, wire.path_of(job), request_id=job.name)
 
         self._at(at, send)
+        if job.background:
+            self._accepted(job, at + 5.0)
+        elif job.hidden:
+            self._opens(job, at + 5.0, wire.opener(job, 0))
 
-    def answer(self, job: Job, delivery: Delivery, whole: float) -> None:
+    def _accepted(self, job: Job, at: float) -> None:
+        """Who wants it streamed sees that it was; who does not is told so, and asks again and again."""
+        if job.streams:
+            self._opens(job, at, wire.opener(job, 0))
+            return
+        self._at(at, lambda at: self._json(job.name, at, wire.queued("queued")))
+
+    def _opens(self, job: Job, at: float, data: bytes = b"") -> None:
+        def open_(at: float) -> None:
+            self._relay.response(at, self._streams[job.name])
+            if data:
+                self._relay.data(at, self._streams[job.name], data)
+
+        self._at(at, open_)
+
+    # --- Answers ---
+
+    def answer(self, job: Job, delivery: Delivery, own: list[Any]) -> None:
+        """``own``: the tokens of what is not streamed, or not shown."""
         events = delivery.events.get(job.name, [])
         if job.leaves is not None:
             self._at(job.leaves, lambda at: self._relay.end(at, self._streams[job.name], Finish.CLIENT_CLOSED))
-        elif not job.streams and whole:
-            self._at(whole + 2, lambda at: self._in_json(job, at))
+        if not job.streams:
+            self._not_streamed(job, own)
+            return
+        if self._shape.asked.thought_is_counted:
+            for number, token in enumerate(own[: job.hidden]):
+                self._at(token.made + 0.5, partial(self._thinks, job, number + 1), body=True)
         told: Counter[int] = Counter()  # tokens of each choice
         for at, read in groupby(events, key=lambda event: event.read):
             self._read(job, at, list(read), told)
-        self._opens(job, events)
-        if job.leaves is None and events and sum(told.values()) == job.answer * job.choices:
+        if events and not job.hidden and not job.background:
+            self._opens(job, events[0].read - 0.01)
+        if job.leaves is not None:
+            return
+        if events and sum(told.values()) == (job.answer - job.hidden) * job.answers:
             self._at(events[-1].read, lambda at: self._ends(job, at))
+        else:  # the run is over before the answer
+            last = max([UNTIL + PACKET, *(event.read for event in events[-1:])])
+            self._at(last, lambda at: self._relay.end(at, self._streams[job.name], Finish.CLIENT_CLOSED))
         for since, until in delivery.blocked.get(job.name, ()):
             self._at(since, lambda at: self._relay.add(at, self._streams[job.name], Kind.BLOCKED))
             self._at(until, lambda at: self._relay.add(at, self._streams[job.name], Kind.UNBLOCKED))
 
-    def _opens(self, job: Job, events: list[Event]) -> None:
-        if events:
-            self._at(events[0].read - 0.01, lambda at: self._relay.response(at, self._streams[job.name]))
+    def _not_streamed(self, job: Job, own: list[Any]) -> None:
+        ready = own[-1].made if len(own) >= job.answer * job.answers else None
+        if job.background:
+            at = job.arrives + POLLED_EVERY
+            while at < UNTIL:
+                done = ready is not None and at > ready
+                self._poll(at, "completed" if done else "in_progress")
+                if done:
+                    return
+                at += POLLED_EVERY
+        elif ready is not None:
+            self._at(ready + 2, lambda at: self._json(job.name, at, wire.whole(job, self._rng)))
+        elif job.leaves is None:
+            name = job.name
+            self._at(UNTIL + PACKET, lambda at: self._relay.end(at, self._streams[name], Finish.CLIENT_CLOSED))
+
+    def _thinks(self, job: Job, tokens: int, at: float) -> None:
+        self._relay.data(at, self._streams[job.name], wire.counted(job, tokens))
 
     def _read(self, job: Job, at: float, events: list[Event], told: Counter[int]) -> None:
         data = b""
         for event in events:
-            choice = event.choice.choice
-            if choice not in told:
-                data += wire.opener(choice)
-            told[choice] += len(event.tokens)
-            data += wire.event(wire.words(len(event.tokens), self._rng), choice, told[choice] == job.answer)
+            choice, count = event.choice.choice, len(event.tokens)
+            if choice not in told and not job.hidden and not job.background:
+                data += wire.opener(job, choice)
+            told[choice] += count
+            data += wire.event(job, wire.words(count, self._rng), choice, told[choice] == job.answer - job.hidden)
         self._at(at, lambda at: self._relay.data(at, self._streams[job.name], data), body=True)
 
     def _ends(self, job: Job, at: float) -> None:
-        told = wire.usage(job.prompt, job.answer * job.choices)
-        self._relay.data(at, self._streams[job.name], told + wire.DONE)
+        self._relay.data(at, self._streams[job.name], wire.ends(job))
         self._relay.end(at, self._streams[job.name])
 
-    def _in_json(self, job: Job, at: float) -> None:
-        stream = self._streams[job.name]
+    def _json(self, name: str, at: float, data: bytes) -> None:
+        stream = self._streams[name]
         self._relay.response(at, stream, content_type="application/json")
-        self._relay.data(at, stream, wire.answer(wire.words(job.answer, self._rng), job.prompt, job.answer))
+        self._relay.data(at, stream, data)
         self._relay.end(at + 0.1, stream)
 
-    def pages(self, ranks: list[Rank]) -> None:
-        """Nobody answers while the API server stands still."""
-        at = self._rng.uniform(0, PAGE_EVERY) if self._hardships.page else UNTIL
-        while at < UNTIL:
-            if not any(since <= at < until for since, until in self._hardships.api_server):
-                self._at(at + 2, lambda at: self._page(ranks, at))
-            at += PAGE_EVERY
-        for since, until in self._hardships.relay:
+    def _poll(self, at: float, status: str) -> None:
+        name = f"poll-{at}"
+        self._at(at, partial(self._asks, name, "GET", f"/v1/responses/{wire.RESPONSE}"))
+        self._at(at + 3.0, lambda at: self._json(name, at, wire.queued(status)))
+
+    def _asks(self, name: str, method: str, path: str, at: float) -> None:
+        """Something without a body."""
+        stream = self._streams[name] = self._relay.opened()
+        self._relay.add(at, stream, Kind.REQUEST, encode_payload(RequestHead(method, path, "", content_length=0)))
+        self._relay.add(at, stream, Kind.REQUEST_END, bytes(8))
+        self._relay.add(at, stream, Kind.SENT)
+
+    # --- Server, relay ---
+
+    def server(self, ranks: list[Rank]) -> None:
+        hardships = self._hardships
+        for _, of, at in server_page.asked_and_answered(hardships, self._rng, UNTIL):
+            self._at(at, partial(self._page, ranks, of))
+        if hardships.asked:
+            words = hardships.asked.split()
+            for since, until in hardships.engine:
+                for path, at in zip(words, (since - 1.0, until - 1.0), strict=True):
+                    if path != "-":
+                        name = f"{path}-{at}"
+                        self._at(at, partial(self._asks, name, "POST", path))
+                        answered = at + 4.0 if at > since else until  # who asks for rest is told when it is over
+                        self._at(answered, partial(self._json, name, data=b'{"status":"ok"}'))
+        for since, until in hardships.relay:
             late = round((until - since) * MS).to_bytes(8, "little")
             self._at(until, partial(self._relay.add, stream=0, kind=Kind.LATE, payload=late))
 
-    def _page(self, ranks: list[Rank], at: float) -> None:
-        states = [rank.state(at) for rank in ranks]
-        page = EnginePage(
-            ns(at),
-            running=sum(state.running for state in states),
-            waiting=sum(state.waiting for state in states),
-            kv_usage=max(state.usage for state in states) if self._shape.whole_page else None,
-            preemptions=float(sum(state.preemptions for state in states)) if self._shape.whole_page else None,
-            engines=len(ranks),
-        )
-        self._observed.ledger.page(page)
+    def _page(self, ranks: list[Rank], of: float, at: float) -> None:
+        sample = read_page(server_page.page(self._shape, ranks, self._hardships, of))
+        offset = server_page.EPOCH + server_page.offset(self._hardships, at)
+        self._observed.feed(Page(sample, offset))
+
+    # --- The run ---
 
     def play(self) -> list[Stall]:
-        due, only_bodies = PACKET, True
+        due, beat, only_bodies = PACKET, BEAT, True
+        lost = self._hardships.lost
         for at, _, body, what in sorted(self._plan, key=lambda each: each[:2]):
             if at > due:
-                lost = only_bodies and any(since <= due < until for since, until in self._hardships.lost)
-                self._relay.flush(lose=lost)
-                self._observed.advance(at)
-                due, only_bodies = at + PACKET, True
+                self._relay.flush(
+                    lose=bool(lost) and only_bodies and any(since <= due < until for since, until in lost)
+                )
+                only_bodies, due = True, at + PACKET
+                while beat <= at:
+                    self._observed.now_ms = beat
+                    self._observed.observation.beat()
+                    beat += BEAT
+                self._observed.now_ms = at
             what(at)
             only_bodies = only_bodies and body
         self._relay.flush()
-        self._observed.advance(self._observed.now_ms + AFTERWARDS)
+        for _ in range(round(AFTERWARDS / PATIENT_BEAT)):  # nothing happens any more
+            self._observed.now_ms += PATIENT_BEAT
+            self._observed.observation.beat()
         return self._said

@@ -57,7 +57,7 @@ def test_what_falls_short_is_said() -> None:
         "recall 0.500 of 0.97",
         "falsely certain 50.0% where 1% are allowed",
     ]
-    assert "5 s of prefill were `engine_pause`" in shortfalls({"vLLM, asynchronous": made})
+    assert "5 s of prefill were engine_pause" in shortfalls({"vLLM, asynchronous": made})
 
 
 def test_the_page_has_every_row() -> None:

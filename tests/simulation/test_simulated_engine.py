@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.simulation.delivery import deliver
-from tests.simulation.engine import Job, Rank, Scheduling, Speed, Step, clear_step
+from tests.simulation.engine import PLENTY, Job, Rank, Scheduling, Speed, Step, clear_step, run_in_step
 from tests.simulation.faults import Hardships
 from tests.simulation.shapes import SHAPES, Shape
 from tests.simulation.truth import TrueStall, true_stalls
@@ -40,7 +40,7 @@ def long_prompt(name: str = "long", at: float = 2000.0, tokens: int = 5000) -> J
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_every_step_is_as_long_as_its_parts_and_every_prompt_is_read_once(shape: Shape) -> None:
     prompts = [long_prompt("a"), long_prompt("b", 2001.0, 700), long_prompt("c", 2500.0, 90)]
-    rank = engine(replace(shape.scheduling, cache_tokens=10_000_000, prefix_caching=False), *prompts)
+    rank = engine(replace(shape.scheduling, cache_tokens=PLENTY, prefix_caching=False), *prompts)
     for step in rank.steps:
         assert step.end - step.start == pytest.approx(step.clear + step.prefill + step.recomputing + step.stopped)
     for prompt in prompts:
@@ -60,6 +60,94 @@ def test_an_unchunked_prompt_is_read_in_one_step() -> None:
 def test_sliced_prompts_are_read_beside_each_other() -> None:
     rank = engine(Scheduling(slice=512), long_prompt("a", tokens=1024), long_prompt("b", tokens=1024))
     assert [step.prompts for step in with_prompts(rank)] == [{"a": 512, "b": 512}] * 2
+
+
+def test_prompts_rest_while_streams_get_their_steps() -> None:
+    read = [bool(step.prompts) for step in engine(Scheduling(rests=3), long_prompt()).steps if step.start > 2000.0]
+    first = read.index(True)
+    assert read[first : first + 9] == [True, False, False, False] * 2 + [True]
+
+
+def test_a_prompt_that_others_may_come_to_waits_for_them() -> None:
+    rank = engine(Scheduling(ahead=False, delay=5), Job("first", 2001.0, 500, 5), Job("second", 2070.0, 500, 5))
+    assert [step.prompts for step in with_prompts(rank)] == [{"first": 500, "second": 500}]
+
+
+def test_a_pipeline_serves_streams_in_turn_and_a_prompt_holds_up_all_of_them() -> None:
+    """Whoever comes while a step is under way gets into another one, and stays with that."""
+    rank = Rank(Scheduling(stages=4), PACE, random.Random(1))
+    rank.run([Job("chat-0", 0, 20, 400), Job("chat-1", 47, 20, 400), long_prompt()], 16_000)
+    steps = [step for step in rank.steps if 1000.0 < step.start < 1900.0]
+    assert {len(step.members) for step in steps} == {1}
+    found = stalls(rank)
+    assert {each.cause for own in found.values() for each in own} == {"prefill"}
+    assert {name for each in found["chat-0"] for name in each.culprits} == {"long"}
+    assert sum(sum(each.culprits.values()) for each in found["chat-0"]) > 4000
+
+
+def test_ranks_in_step_wait_for_a_prompt_of_any_of_them() -> None:
+    ranks = [Rank(Scheduling(), PACE, random.Random(1)) for _ in range(2)]
+    run_in_step(ranks, [Job("chat-0", 0, 20, 400), Job("long", 2000.0, 4500, 10, rank=1)], 12_000)
+    assert [step.end for step in ranks[0].steps] == [step.end for step in ranks[1].steps]
+    delivery = deliver(ranks[0].tokens, PLAIN, Hardships(), random.Random(1))
+    found = true_stalls(ranks, delivery, Hardships(), 20.0, 1)["chat-0"]
+    assert [(each.cause, each.culprits) for each in found] == [("prefill", {"long": 2048})] * 2
+
+
+def test_nobody_can_name_a_prompt_that_did_not_come_through_us() -> None:
+    found = stalls(engine(Scheduling(), Job("long", 2000.0, 2000, 10, seen=False)))
+    assert {(each.cause, len(each.culprits)) for each in found["chat-0"]} == {("prompt out of sight", 0)}
+
+
+def test_right_guesses_come_with_the_token_they_follow() -> None:
+    rank = Rank(Scheduling(drafts=((4, 3), (128, 1))), replace(PACE, accepted=1.0), random.Random(1))
+    rank.run([Job("chat-0", 0, 20, 41)], 5_000)
+    steps = [sum(token.step == index for token in rank.tokens) for index in range(len(rank.steps))]
+    assert steps == [1, *[4] * 10]
+    delivery = deliver(rank.tokens, PLAIN, Hardships(), random.Random(1))
+    assert [len(event.tokens) for event in delivery.events["chat-0"]] == steps
+
+
+def test_the_more_decode_the_fewer_guesses() -> None:
+    rank = Rank(Scheduling(drafts=((1, 3), (128, 1))), replace(PACE, accepted=0.0), random.Random(1))
+    rank.run([Job("chat-0", 0, 20, 400), Job("chat-1", 500.0, 20, 400)], 1_000)
+    clear = [step.clear for step in rank.steps if not step.prefill]
+    assert clear[0] - clear[-1] == pytest.approx(2 * PACE.per_draft)
+
+
+def test_a_list_of_prompts_is_read_one_after_the_other() -> None:
+    rank = engine(Scheduling(), Job("list", 2000.0, 500, 2, prompts=10))
+    assert [step.prompts["list"] for step in with_prompts(rank)] == [2046, 2042, 912]
+
+
+def test_a_context_from_elsewhere_costs_no_step_anything_and_comes_late() -> None:
+    rank = engine(Scheduling(), Job("fetched", 2000.0, 5000, 5, fetched=800.0))
+    begun = with_prompts(rank)
+    assert [step.prompts["fetched"] <= Scheduling().block for step in begun] == [True]
+    assert begun[0].start > 2800.0
+
+
+def test_pictures_take_their_time_with_the_prompt() -> None:
+    plain, pictures = (
+        with_prompts(engine(Scheduling(), Job("long", 2000.0, 500, 5, encoded=encoded)))[0].prefill
+        for encoded in (0.0, 300.0)
+    )
+    assert pictures - plain == pytest.approx(300.0)
+
+
+def test_what_the_engine_compiles_for_a_prompt_is_a_pause() -> None:
+    found = stalls(engine(Scheduling(), Job("first", 2000.0, 25, 5, compiles=900.0)))
+    assert [each.cause for each in found["chat-0"]] == ["engine_pause"]
+
+
+def test_thought_is_not_shown_and_a_tool_call_comes_whole() -> None:
+    rank = engine(
+        Scheduling(), Job("thinks", 2000.0, 100, 50, hidden=40), Job("calls", 2000.0, 100, 50, withheld=(10, 30))
+    )
+    delivery = deliver(rank.tokens, PLAIN, Hardships(), random.Random(1))
+    assert sum(len(event.tokens) for event in delivery.events["thinks"]) == 10
+    assert sorted(len(event.tokens) for event in delivery.events["calls"])[-2:] == [1, 20]
+    assert "calls" not in {name for name, own in stalls(rank).items() if any(each.plain for each in own)}
 
 
 def test_what_is_scheduled_ahead_lets_a_prompt_wait_for_a_step_more() -> None:

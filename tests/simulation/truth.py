@@ -13,6 +13,8 @@ from tests.simulation.faults import Hardships
 
 #: A cause that made less of a stall is not *the* cause.
 MOST = 0.4
+#: A prompt of somebody who does not come through us: nobody can name it, and nobody else is to be named for it.
+UNSEEN_PROMPT = "prompt out of sight"
 #: The rule of a stall, as the glossary has it, in milliseconds.
 LEAST, FACTOR, ALWAYS = 100.0, 4.0, 1000.0
 
@@ -27,7 +29,7 @@ class TrueStall:
     end: float
     excess: float
     causes: dict[str, float]
-    culprits: dict[str, int]
+    culprits: dict[str, float]
     plain: bool
 
     @property
@@ -45,33 +47,46 @@ def true_stalls(
         ordered = sorted(events, key=lambda event: event.choice.choice)
         for _, own in groupby(ordered, key=lambda event: event.choice.choice):
             reads = [list(each) for _, each in groupby(own, key=lambda event: event.read)]
-            rank = ranks[events[0].choice.job.rank]
-            found[name] += _stalls(rank, delivery, reads, hardships, clear, interval)
+            job = events[0].choice.job
+            found[name] += _stalls(ranks[job.rank], reads, hardships, clear, max(interval, job.interval))
     return found
 
 
 def _stalls(
-    rank: Rank, delivery: Delivery, reads: list[list[Event]], hardships: Hardships, clear: float, interval: int
+    rank: Rank, reads: list[list[Event]], hardships: Hardships, clear: float, interval: int
 ) -> Iterator[TrueStall]:
+    tokens = [token for read in reads for event in read for token in event.tokens]
+    per_step, stride = _pace(tokens)
+    beat = clear * stride * max(interval / per_step, 1.0)  # between two events, when nothing is in the way
     for before, read in pairwise(reads):
         start, end = before[-1].read, read[0].read
-        brought = [token for event in read for token in event.tokens]
-        usual = clear * max(len(brought) / interval, 1.0) * interval
-        least = min(max(LEAST, FACTOR * usual), ALWAYS)
-        if end - start < least:
+        # Who counts a fat event as one token may call shorter ones a stall; then its cause has to be right.
+        if end - start < min(max(LEAST, FACTOR * beat), ALWAYS):
             continue
-        ready = brought[min(interval, len(read[0].tokens)) - 1]
+        brought = [token for event in read for token in event.tokens]
+        usual = max(clear * stride * len(brought) / per_step, beat)
+        least = min(max(LEAST, FACTOR * usual), ALWAYS)
+        first = read[0].tokens
+        withheld = first[0].sequence.job.withheld[1] and len(first) > interval
+        ready = first[-1] if withheld else brought[min(interval, len(first)) - 1]
         causes: dict[str, float] = defaultdict(float)
         culprits = _in_engine(rank, before[-1].tokens[-1], ready, start, causes)
         _on_the_way(read[0], ready, start, hardships, causes)
-        excess = end - start - clear * interval
         plain = end - start >= 1.15 * least
-        yield TrueStall(read[0].choice.job.name, start, end, excess, dict(causes), culprits, plain)
+        yield TrueStall(read[0].choice.job.name, start, end, end - start - beat, dict(causes), culprits, plain)
 
 
-def _in_engine(rank: Rank, last: Token, ready: Token, start: float, causes: dict[str, float]) -> dict[str, int]:
+def _pace(tokens: list[Token]) -> tuple[float, float]:
+    """Tokens that a step makes of one stream, and every how many steps it is in one: guesses that were right make the
+    first more than one, the cohorts of a pipeline the second."""
+    steps = sorted({token.step for token in tokens})
+    strides = sorted(later - earlier for earlier, later in pairwise(steps))
+    return max(len(tokens) / max(len(steps), 1), 1.0), strides[len(strides) // 2] if strides else 1.0
+
+
+def _in_engine(rank: Rank, last: Token, ready: Token, start: float, causes: dict[str, float]) -> dict[str, float]:
     sequence = ready.sequence
-    culprits: dict[str, int] = defaultdict(int)
+    culprits: dict[str, float] = defaultdict(float)
     for step in rank.steps[last.step + 1 : ready.step + 1]:
         if step.end <= start:
             continue
@@ -81,17 +96,19 @@ def _in_engine(rank: Rank, last: Token, ready: Token, start: float, causes: dict
             causes["preemption"] += part * (step.clear + step.prefill + step.recomputing)
             continue
         causes["preemption"] += part * step.recomputing
-        causes["prefill"] += part * step.prefill
-        for name, tokens in step.prompts.items():
+        seen = {name: tokens for name, tokens in step.prompts.items() if name not in rank.unseen}
+        ours = sum(seen.values()) / sum(step.prompts.values()) if seen else 0.0
+        causes["prefill"] += part * step.prefill * ours
+        causes[UNSEEN_PROMPT] += part * step.prefill * (1.0 - ours)
+        for name, tokens in seen.items():
             culprits[name] += tokens
     return dict(culprits)
 
 
 def _on_the_way(event: Event, ready: Token, start: float, hardships: Hardships, causes: dict[str, float]) -> None:
     looped = after(hardships.relay, event.arrived)
-    host = bool(hardships.engine and hardships.api_server)
     stages = (
-        ("engine_pause" if host else "frontend", ready.made, event.written),
+        ("engine_pause" if hardships.host else "frontend", ready.made, event.written),
         ("buffering", event.written, event.passed),
         ("ours", event.arrived, looped),
         ("client", looped, event.read),

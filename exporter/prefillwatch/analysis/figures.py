@@ -44,6 +44,7 @@ class Figures:
             self.prompt(request, now_ns)
         for books in self._models.values():
             books.advance(now_ns)
+            books.concurrency.settle(now_ns)
 
     # --- Prompts ---
 
@@ -76,7 +77,15 @@ class Figures:
     def decoding(self, model: int, by: int, time_ns: int) -> None:
         """So many streams of the model began, or ended if negative."""
         self._decoding[model] = self._decoding.get(model, 0) + by
-        self._models[model].concurrency.change(time_ns, self._decoding[model])
+        meter = self._models[model].concurrency
+        if by > 0:
+            meter.begun(time_ns, by)
+        else:
+            meter.ended(time_ns, -by)
+
+    def token_times(self, model: int, times_ns: IntArray, counts: IntArray) -> None:
+        """When reads came, and with how many token events each."""
+        self._models[model].concurrency.tokens(times_ns, counts)
 
     def tokens(self, generated: Mapping[int, int], coalesced: Mapping[int, int]) -> None:
         """Token events by model. Where usage came to fewer tokens than there were events, later events make up for it:
@@ -86,7 +95,6 @@ class Figures:
             if over:
                 self._overcounted[model] = max(over - events, 0)
             self._sink.tokens(model, max(events - over, 0), coalesced.get(model, 0))
-            self._models[model].concurrency.tokens(events)
 
     def tokens_per_event(self, model: int, tokens: float, events: int) -> None:
         """Usage reported how many tokens the events of a read carried."""
@@ -144,5 +152,5 @@ class Figures:
             if request.events and not request.events_reported:
                 self._sink.tokens_per_event(request.model, request.generated / request.events, request.events)
         if outcome != LOST:
-            self._models[request.model].concurrency.finished()
+            self._models[request.model].concurrency.finished(time_ns)
             self._sink.finished(request.model, request.endpoint, outcome)

@@ -20,7 +20,7 @@ from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.figures import Figures
 from prefillwatch.analysis.model_books import Models
 from prefillwatch.analysis.populations import GapPopulations
-from prefillwatch.analysis.requests import LOST, PromptBuckets, PromptSizing, Request
+from prefillwatch.analysis.requests import CLIENT_CLOSED, LOST, PromptBuckets, PromptSizing, Request
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, Step
 from prefillwatch.analysis.tokens import GapBook, Gaps, ReadLog
@@ -66,8 +66,9 @@ class Ledger:
         #: request are the caller's to keep then.
         self.add_read = (slots.append, times.append, counts.append)
         self._add_reads = (slots.extend, times.extend, counts.extend)
+        self._reads_on = False  # upstream reads a prompt to its end although its client left
         self._ended: list[tuple[Request, int, str]] = []
-        self._over: list[tuple[Request, int]] = []
+        self._over: list[tuple[Request, int, int]] = []
 
     def forget_model(self, model: int) -> None:
         """The number goes to another model: nothing of the old one stays."""
@@ -140,12 +141,13 @@ class Ledger:
         request.reported_events += events
         self._figures.tokens_per_event(request.model, tokens / events, events)
 
-    def choice_over(self, request: Request, choice: int) -> None:
+    def choice_over(self, request: Request, choice: int, time_ns: int) -> None:
         """A choice said that it is done: what follows is no silence of it. Its books follow with the next `advance`,
         behind the reads that came before."""
         if choice in request.slots and choice not in request.over:
             request.over.add(choice)
-            self._over.append((request, choice))
+            self._over.append((request, choice, time_ns))
+            self.heartbeat.leaves()
 
     def hole(self, request: Request) -> None:
         """Bytes of this request were lost: no gap is measured across."""
@@ -188,6 +190,10 @@ class Ledger:
         given = [each for each in self.requests.values() if 0 < each.sent_ns < page.at_ns - NS and each.generating]
         awaiting = sum(1 for each in given if each.in_prefill)
         self.causes.page(replace(page, in_flight=len(given), awaiting=awaiting))
+        self._reads_on = page.reads_on
+        decoding = sum(request.decoding for request in self.requests.values())
+        if page.running is not None and page.running + (page.waiting or 0) <= decoding:
+            self.timeline.nobody_reads_on(page.at_ns)
 
     def cache_reported(self, block_size: int | None, *, in_use: bool | None) -> None:
         """What upstream's metrics say of its prefix cache; None: nothing."""
@@ -201,6 +207,8 @@ class Ledger:
         """The exchange is over; its books close with the next `advance`, behind the reads that came before. With the
         outcome `LOST` its end is not known: it counts as no request, and no promise is judged by it."""
         request.prefix = ()
+        for _ in range(request.decoding):
+            self.heartbeat.leaves()
         self._ended.append((request, time_ns, outcome))
 
     def _open(self, request: Request, choice: int, time_ns: int, *, seen: bool = True) -> int:
@@ -225,7 +233,7 @@ class Ledger:
         """Work through everything reported so far. Call every 50 to 200 ms."""
         self._work_through_reads()
         self._steps(self.heartbeat.flush(now_ns))
-        self._end_choices(now_ns)
+        self._end_choices()
         self.timeline.settle(now_ns)
         self._populations.advance(now_ns)
         facts = self.timeline.drain_final()
@@ -238,7 +246,7 @@ class Ledger:
         ended, self._ended = self._ended, []
         for request, time_ns, outcome in ended:
             if not request.first_ns:
-                self.timeline.gone(request.rid, time_ns)
+                self.timeline.gone(request.rid, time_ns, reads_on=self._reads_on and outcome == CLIENT_CLOSED)
             self.causes.left(request, time_ns, outcome)
             if outcome != LOST:
                 self._promises.ended(request, time_ns, outcome)
@@ -264,6 +272,8 @@ class Ledger:
         order = np.argsort(batch.end_ns, kind="stable")
         self._steps(self.heartbeat.feed(batch.slot[order], batch.end_ns[order]))
         self._figures.tokens(self.book.generated(batch), batch.coalesced)
+        for model, own in by_value(batch.read_model):
+            self._figures.token_times(model, batch.read_ns[own], batch.read_events[own])
         gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events)
         self.reads.add(batch.slot, batch.end_ns)
         self.causes.gaps(gaps)
@@ -281,21 +291,23 @@ class Ledger:
         """What is silent now, and which of it is frozen: the one answer for metrics, API, page and alerts."""
         return self.causes.watch.silences(now_ns, self.heartbeat.clear_step_ns)
 
-    def _end_choices(self, now_ns: int) -> None:
+    def _end_choices(self) -> None:
         over, self._over = self._over, []
-        for request, choice in over:
+        for request, choice, time_ns in over:
             if choice in request.over and request.rid in self.requests:  # it may have gone on, or be over already
                 slot = request.slots[choice]
                 self.book.finish(slot)
                 self.heartbeat.left(slot)
                 self.causes.interrupted(slot)
-                self._figures.decoding(request.model, -1, now_ns)
+                self._figures.decoding(request.model, -1, time_ns)
 
     def _goes_on(self, request: Request, choice: int, time_ns: int) -> None:
         """It said that it was done, and was not."""
         request.over.discard(choice)
-        if (request, choice) in self._over:
-            self._over.remove((request, choice))
+        waiting = [over for over in self._over if over[:2] != (request, choice)]
+        if len(waiting) < len(self._over):
+            self._over = waiting
+            self.heartbeat.stays()
             return
         slot = request.slots[choice]
         self.book.finish(slot, done=False)

@@ -1,17 +1,15 @@
 """What an operator may set about the analysis, by the names of ``settings/declared.py``: ``stall_…``, ``wait_…`` and
-``slo_…`` are sections. Times in seconds here at the edge; the books compute in nanoseconds."""
+``slo_…`` are sections. Times in seconds here at the edge; the books compute in nanoseconds.
+
+No numpy here: the supervisor reads these settings, and a tight filter of system calls would kill it for loading that.
+"""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from prefillwatch.contract import limits
 from prefillwatch.contract.buckets import PROMPT_EDGES, WINDOWS_S
-
-if TYPE_CHECKING:
-    from prefillwatch.analysis.arrays import FloatArray
 
 
 class StallRule(msgspec.Struct, frozen=True):
@@ -33,13 +31,6 @@ class StallRule(msgspec.Struct, frozen=True):
         if not baseline_s:
             return self.always
         return min(max(self.min_gap, self.factor * baseline_s * tokens), self.always)
-
-    def least_seconds_of(self, baselines_s: FloatArray) -> FloatArray:
-        """`least_seconds` of many baselines at once, for one token each; 0 where a baseline is not known."""
-        import numpy as np  # the supervisor reads these settings and has no use for it; a tight filter would kill it
-
-        known = np.clip(self.factor * baselines_s, self.min_gap, None)
-        return np.where(baselines_s > 0, np.minimum(known, self.always), self.always)
 
 
 class WaitRule(msgspec.Struct, frozen=True):

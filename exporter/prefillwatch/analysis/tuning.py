@@ -17,9 +17,9 @@ from prefillwatch.units import MS, NS
 T = TypeVar("T", int, float)
 
 
-def tunable(value: T, unit: str, origin: str, noticed: str = "") -> T:
+def tunable(value: T, unit: str, origin: str, noticed: str) -> T:
     """A field with a unit, the reason for its value, and what notices when it moves by 30 %: names of test files, and
-    "recordings" (`make sensitivity`), or "nothing". Empty: not asked yet."""
+    "recordings" (`make sensitivity`), or "nothing"."""
     return field(default=value, metadata={"unit": unit, "origin": origin, "noticed": noticed})
 
 
@@ -49,19 +49,21 @@ class ClearSteps:
     """What a step takes without a prompt (`cost.clear_step`)."""
 
     kept: int = tunable(
-        64, "steps", "of each level of concurrency; follows a growing context within seconds", "nothing"
+        64, "steps", "of each level of concurrency; follows a growing context within seconds", "test_clear_step"
     )
     enough: int = tunable(8, "steps", "the median of fewer jumps", "test_clear_step")
-    standard_deviations: float = tunable(5.0, "deviations", "the scatter of real steps has long tails", "nothing")
+    standard_deviations: float = tunable(
+        5.0, "deviations", "the scatter of real steps has long tails", "test_clear_step"
+    )
     least_rise: float = tunable(0.15, "of a clear step", "a batch grows by as much without a prompt", "test_clear_step")
     quick_quantile: float = tunable(
         0.25,
         "of all steps",
         "where requests wait all the time, the quickest steps are those without a prompt",
-        "nothing",
+        "test_clear_step",
     )
     quick_spread: float = tunable(
-        2.0, "times that quantile", "up to here a step counts as one of the quick ones", "nothing"
+        2.0, "times that quantile", "up to here a step counts as one of the quick ones", "test_clear_step"
     )
 
 
@@ -75,18 +77,20 @@ class FirstTokens:
         "largest distance seen from a step's first read to a first token of the same step",
         "test_open_steps, test_reported_steps, recordings",
     )
-    before_first_read_ns: int = tunable(10 * MS, "ns", "the same, where the first token was delivered first", "nothing")
+    before_first_read_ns: int = tunable(
+        10 * MS, "ns", "the same, where the first token was delivered first", "test_open_steps"
+    )
     after_reported_end_ns: int = tunable(
         20 * MS,
         "ns",
         "longer than after a first read: delivery lies between the engine's own clock and us as well",
-        "nothing",
+        "test_engine_reported",
     )
     before_reported_end_ns: int = tunable(
         5 * MS,
         "ns",
         "shorter than before a first read: nothing is delivered before it is made; clocks differ a little",
-        "nothing",
+        "test_engine_reported",
     )
     on_its_way_ns: int = tunable(
         100 * MS, "ns", "the API server tokenises a long prompt before the engine sees it", "test_timeline"
@@ -113,7 +117,7 @@ class PackingRules:
         0.5,
         "of the expected time",
         "a step shorter than half of what its tokens should cost did not carry them",
-        "nothing",
+        "test_open_steps",
     )
     full: float = tunable(
         0.99, "of the budget", "a step that uses so much of its budget has no room for a prompt", "test_packing"
@@ -128,7 +132,7 @@ class PackingRules:
         0.6,
         "clear steps",
         "a shorter one is a splinter of another step and does not show that no prompt was there",
-        "nothing",
+        "test_open_steps",
     )
     size_error: float = tunable(
         0.1, "of the true size", "a prompt placed with a size so near to it teaches the cost", "nothing"
@@ -161,9 +165,11 @@ class BudgetSearch:
     much_better: float = tunable(
         0.7, "of the misfit before", "such a budget is taken when it leaves no more than this", "nothing"
     )
-    enough_steps: int = tunable(12, "steps", "beyond the first of each busy time, before other budgets are tried")
+    enough_steps: int = tunable(
+        12, "steps", "beyond the first of each busy time, before other budgets are tried", "nothing"
+    )
     proven_by: float = tunable(
-        0.5, "steps", "in the wrong place under an unlimited budget, or without chunks, to refute either"
+        0.5, "steps", "in the wrong place under an unlimited budget, or without chunks, to refute either", "nothing"
     )
 
 
@@ -171,10 +177,14 @@ class BudgetSearch:
 class TimelineRules:
     """When steps become final (`steps.timeline`)."""
 
-    horizon_ns: int = tunable(120 * NS, "ns", "no prompt takes longer; older steps become final by guess")
-    most_steps: int = tunable(20_000, "steps", "as many stay open at most, 120 s of 6 ms each")
-    long_busy_time: int = tunable(200, "steps", "a busy time of more is learned from in parts")
-    first_look: int = tunable(32, "steps", "the same while nothing is certain, since prompts wait for their place then")
+    horizon_ns: int = tunable(
+        120 * NS, "ns", "no prompt takes longer; older steps become final by guess", "test_timeline"
+    )
+    most_steps: int = tunable(20_000, "steps", "as many stay open at most, 120 s of 6 ms each", "nothing")
+    long_busy_time: int = tunable(200, "steps", "a busy time of more is learned from in parts", "nothing")
+    first_look: int = tunable(
+        32, "steps", "the same while nothing is certain, since prompts wait for their place then", "nothing"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,16 +237,26 @@ class GapRules:
     """Gaps and what came with them (`ledger`)."""
 
     patience_ns: int = tunable(
-        250 * MS, "ns", "a gap is clear or not by what is known then: its step has closed, and first tokens have come"
+        250 * MS,
+        "ns",
+        "a gap is clear or not by what is known then: its step has closed, and first tokens have come",
+        "nothing",
     )
     late_ns: int = tunable(
-        20 * MS, "ns", "reads so near to the end of a time in which a relay did not run are late by it"
+        20 * MS, "ns", "reads so near to the end of a time in which a relay did not run are late by it", "test_relays"
     )
     size_patience_ns: int = tunable(
-        10 * NS, "ns", "a first token waits so long for the exact size of its prompt, while texts of a model are new"
+        10 * NS,
+        "ns",
+        "a first token waits so long for the exact size of its prompt, while texts of a model are new",
+        "test_exchange",
     )
-    enough_events: int = tunable(5, "token events", "before it is known how long the text of one usually is")
-    long_text: int = tunable(48, "characters", "more than one token has, so it may hold tokens that were held back")
+    enough_events: int = tunable(
+        5, "token events", "before it is known how long the text of one usually is", "test_stalls"
+    )
+    long_text: int = tunable(
+        48, "characters", "more than one token has, so it may hold tokens that were held back", "test_when_final"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +267,12 @@ class BaselineRules:
         32, "gaps", "of a stream: the median's error is 22 % of the spread of the gaps", "test_baselines, recordings"
     )
     enough: int = tunable(5, "gaps", "of a stream, before it has a baseline of its own", "test_baselines")
-    model_kept: int = tunable(1024, "gaps", "of a model", "nothing")
+    model_kept: int = tunable(1024, "gaps", "of a model", "test_baselines")
     model_enough: int = tunable(
         3, "gaps", "of a model: half of them have to be off before a median is", "test_baselines"
     )
     per_batch: int = tunable(
-        16, "gaps", "of a model, from one batch: it looks back for seconds also with many streams", "nothing"
+        16, "gaps", "of a model, from one batch: it looks back for seconds also with many streams", "test_baselines"
     )
 
 
@@ -264,39 +284,63 @@ class VerdictRules:
         0.5, "of the gap", "what covers half of a gap explains more of it than all else together", "test_verdict"
     )
     few_steps: int = tunable(2, "steps", "a stream may miss a step by jitter, hardly two", "test_prefill")
-    enough_bunched: float = tunable(32.0, "tokens", "no single step can have made so many of one stream")
-    fewest_bunched: float = tunable(2.0, "tokens", "one more than usual at once is a rare word")
-    fewest_by_text: float = tunable(4.0, "tokens", "where only the length of a text shows it: some words are long")
-    few_streams: int = tunable(2, "streams", "up to so many the text of one word decides the mean")
-    full_cache: float = tunable(0.95, "of the KV cache", "from there on blocks have to be taken from a sequence")
-    burst: int = tunable(4, "token events", "in one read, as a buffer lets go")
-    alike_bursts: float = tunable(2.0, "times the size", "a buffer's bursts are of about one size")
-    quick: float = tunable(1.5, "baseline gaps", "two steps that end no further apart have no prompt between them")
-    spread_ns: int = tunable(20 * MS, "ns", "delivery spreads a step's reads so far after a long step")
-    back_together_ns: int = tunable(60 * MS, "ns", "streams that come back to the batch in one step read within it")
+    enough_bunched: float = tunable(
+        32.0, "tokens", "no single step can have made so many of one stream", "test_verdict"
+    )
+    fewest_bunched: float = tunable(2.0, "tokens", "one more than usual at once is a rare word", "test_verdict")
+    fewest_by_text: float = tunable(
+        4.0, "tokens", "where only the length of a text shows it: some words are long", "test_verdict"
+    )
+    few_streams: int = tunable(2, "streams", "up to so many the text of one word decides the mean", "test_verdict")
+    full_cache: float = tunable(
+        0.95, "of the KV cache", "from there on blocks have to be taken from a sequence", "test_verdict"
+    )
+    burst: int = tunable(4, "token events", "in one read, as a buffer lets go", "test_verdict")
+    alike_bursts: float = tunable(2.0, "times the size", "a buffer's bursts are of about one size", "test_verdict")
+    quick: float = tunable(
+        1.5, "baseline gaps", "two steps that end no further apart have no prompt between them", "nothing"
+    )
+    spread_ns: int = tunable(20 * MS, "ns", "delivery spreads a step's reads so far after a long step", "nothing")
+    back_together_ns: int = tunable(
+        60 * MS, "ns", "streams that come back to the batch in one step read within it", "nothing"
+    )
     judged_together_ns: int = tunable(
         50 * MS, "ns", "stalls that began and ended so near to each other are one case", "recordings"
     )
-    stale_page_ns: int = tunable(5 * NS, "ns", "a page of metrics so long before or after a gap says nothing of it")
-    least_aftermath_ns: int = tunable(50 * MS, "ns", "a server hands on what it held back within so long at least")
-    most_aftermath_ns: int = tunable(300 * MS, "ns", "and what comes later than this was made later")
-    ripe_ns: int = tunable(
-        1500 * MS, "ns", "what speaks about a delay has come by then: held back tokens, own lag, a page every second"
+    stale_page_ns: int = tunable(
+        5 * NS, "ns", "a page of metrics so long before or after a gap says nothing of it", "test_when_final"
     )
-    patience_ns: int = tunable(30 * NS, "ns", "a verdict waits no longer for the timeline")
+    least_aftermath_ns: int = tunable(
+        50 * MS, "ns", "a server hands on what it held back within so long at least", "test_when_final"
+    )
+    most_aftermath_ns: int = tunable(300 * MS, "ns", "and what comes later than this was made later", "test_stalls")
+    ripe_ns: int = tunable(
+        1500 * MS,
+        "ns",
+        "what speaks about a delay has come by then: held back tokens, own lag, a page every second",
+        "test_when_final",
+    )
+    patience_ns: int = tunable(30 * NS, "ns", "a verdict waits no longer for the timeline", "test_when_final")
 
 
 @dataclass(frozen=True, slots=True)
 class LateRules:
     """Causes of late first tokens (`verdicts.waits`)."""
 
-    unlearned_token_ns: int = tunable(5 * MS, "ns per token", "a very slow machine, so that a long prompt is no wait")
-    long: int = tunable(4, "times the size", "a prompt four times as long as the own one is long")
-    overtaken: int = tunable(10, "requests", "so many later ones served first are no accident of scheduling")
-    young_ns: int = tunable(300 * NS, "ns", "a server compiles and warms up in its first minutes")
-    first_requests: int = tunable(8, "requests", "that a young server is warmed up by")
+    unlearned_token_ns: int = tunable(
+        5 * MS, "ns per token", "a very slow machine, so that a long prompt is no wait", "test_waits"
+    )
+    long: int = tunable(4, "times the size", "a prompt four times as long as the own one is long", "test_waits")
+    overtaken: int = tunable(
+        10, "requests", "so many later ones served first are no accident of scheduling", "test_waits"
+    )
+    young_ns: int = tunable(300 * NS, "ns", "a server compiles and warms up in its first minutes", "test_waits")
+    first_requests: int = tunable(8, "requests", "that a young server is warmed up by", "test_waits")
     silent_ns: int = tunable(
-        5 * NS, "ns", "an engine from which nothing came for so long is stuck, unless a prompt explains it"
+        5 * NS,
+        "ns",
+        "an engine from which nothing came for so long is stuck, unless a prompt explains it",
+        "test_waits",
     )
 
 
@@ -305,7 +349,7 @@ class IncidentRules:
     """Delays that belong together (`verdicts.incidents`)."""
 
     chain_ns: int = tunable(
-        NS, "ns", "delays of one cause within a second of each other are one incident to a reader", "nothing"
+        NS, "ns", "delays of one cause within a second of each other are one incident to a reader", "test_incidents"
     )
 
 
@@ -339,8 +383,8 @@ class Tuning:
         return replace(self, **{group_name: moved})
 
 
+#: What the product runs with.
 DEFAULT: Final = Tuning()
-"""What the product runs with."""
 
 
 class Tunable(NamedTuple):

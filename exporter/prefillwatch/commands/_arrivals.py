@@ -1,4 +1,4 @@
-"""Options of the experiments that play recorded arrivals, and reading the file by them."""
+"""Options for experiments that play recorded arrivals, and how the file is read by them."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def with_arrivals(*, instead_of: str) -> Callable[[C], C]:
 
 
 def arrivals_of(given: dict[str, Any]) -> Schedule | None:
-    """By the options above, taken out of those ``given``: what the file holds from --arrivals-from on. Says what was
-    taken for granted. Raises ConfigError."""
+    """Takes the options above out of those ``given`` and returns what the file holds from --arrivals-from on. Prints
+    what it assumed. Raises ConfigError."""
     file: Path | None = given.pop("arrivals_file")
     begin = given.pop("arrivals_from")
     reading = Reading(
@@ -74,6 +74,7 @@ def arrivals_of(given: dict[str, Any]) -> Schedule | None:
 
 
 def question(schedule: Schedule, anyway: bool) -> None:
-    """Before it is sent. Raises ConfigError where no server answers so many at once, unless that is meant."""
+    """To be called before anything is sent. Raises ConfigError where no server could answer so many at once, unless the
+    user insists."""
     if not anyway:
         check_rate(schedule, ANYWAY)

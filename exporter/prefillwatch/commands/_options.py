@@ -1,4 +1,4 @@
-"""Options that commands share: kinds of values, and what is sent for how long, and how a server is reached."""
+"""Options that commands share: kinds of values, what is sent for how long, and how a server is reached."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Value(click.ParamType):  # type: ignore[type-arg]  # generic in the newest
 #: Seconds.
 DURATION: Final = Value(parse_duration, "DURATION")
 ADDRESS: Final = Value(parse_listen, "HOST:PORT")
-#: A file to write, or to read where a message of ours says what is wrong with it.
+#: A file to write, or to read where our own message says what is wrong with it.
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
 FOLDER: Final = click.Path(path_type=Path, file_okay=False)
 _EXISTING: Final = click.Path(path_type=Path, dir_okay=False, exists=True)
@@ -53,6 +53,11 @@ def number(
     limits = click.IntRange(least, most)
     shown = default is not None
     return click.option(name, type=limits, metavar=metavar, default=default, show_default=shown, help=help_text)
+
+
+def switch(name: str, help_text: str) -> Callable[[Any], Any]:
+    """An option that is on unless its ``--no-…`` is given."""
+    return click.option(f"{name}/--no-{name.removeprefix('--')}", default=True, help=f"{help_text} [default: on]")
 
 
 def file(name: str, help_text: str, *, default: str | None = None, exists: bool = False) -> Callable[[Any], Any]:

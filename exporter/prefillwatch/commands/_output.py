@@ -16,13 +16,13 @@ class OutputError(PrefillwatchError):
 
 
 def say(text: str, *, end: str = "\n") -> None:
-    """A line of progress. An experiment does not end because its terminal is gone."""
+    """A line of progress. An experiment goes on when its terminal is gone."""
     with contextlib.suppress(OSError):
         click.echo(text + end, nl=False, err=True)
 
 
 def check_writable(**files: Path | None) -> None:
-    """By the names of their options: to be asked before anything is measured. Raises ConfigError."""
+    """Checks files, by the names of their options, before anything is measured. Raises ConfigError."""
     for option, file in files.items():
         if file is not None and not _is_writable(file):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""How an experiment ends early: on the first signal it tidies up and tells what it has."""
+"""How an experiment ends early: on the first signal it cleans up and reports what it has."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def stop_on_signals(told: Callable[[], None] = lambda: None) -> asyncio.Event:
-    """An event of the running loop that Ctrl-C, a polite kill or the end of the terminal sets; with nohup, the end of
-    the terminal is ignored. A second Ctrl-C ends the program without ado."""
+    """An event of the running loop, set by Ctrl-C, SIGTERM, or the end of the terminal (ignored under nohup). A second
+    Ctrl-C ends the program at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -11,7 +11,7 @@ import click
 from prefillwatch.errors import ConfigError, StartError
 
 FOLDERS: Final = ("grafana", "alerts", "deploy")
-#: Only for those who change the dashboards, and of some size; the wheel does without as well.
+#: Only for people who change the dashboards, and large; the wheel leaves it out too.
 LEFT_OUT: Final = ("grafana/render/", "grafana/screenshots/")
 # Where the alerts look for their runbooks as shipped: at the Prometheus that fires them. An address needs no quotes,
 # and the generator writes none.

@@ -116,7 +116,7 @@ def look_at_socket(settings: Settings) -> Iterator[Finding]:
 
 
 def look_at_limits(settings: Settings) -> Iterator[Finding]:
-    """Whether the system leaves us what we are meant to bear."""
+    """Whether the system's limits allow as many connections as one relay is built for."""
     descriptors = raise_descriptor_limit()
     clients, wanted_clients = most_clients(descriptors), -(-settings.max_clients // settings.relays) or _MANY_CLIENTS
     if clients < wanted_clients:
@@ -138,7 +138,7 @@ def look_at_limits(settings: Settings) -> Iterator[Finding]:
 
 
 def look_for_loop(upstream: str, settings: Settings) -> Finding | None:
-    """Whether upstream is ourselves; then there is no server to ask."""
+    """Whether upstream is this sidecar itself; then there is no server to ask."""
     try:
         refuse_own_address(settings, upstream)
     except ConfigError as error:
@@ -172,8 +172,11 @@ async def _look_at_health(fetcher: Fetcher, upstream: str, *, has_key: bool) -> 
     try:
         answer = await fetcher.get("/health", limit=_LARGEST_HEALTH)
     except FetchError as error:
-        return Finding(Verdict.FAILED, "upstream", f"no answer from {upstream} ({error}); {_question(error)}")
-    if answer.status in (200, 404):  # a server without /health is there all the same
+        question = "is the server up, and there?"
+        if "SSL" in str(error):
+            question = "does it speak TLS there, with a certificate that upstream_ca or the system trusts?"
+        return Finding(Verdict.FAILED, "upstream", f"no answer from {upstream} ({error}); {question}")
+    if answer.status in (200, 404):  # a server without /health still answers
         return Finding(Verdict.OK, "upstream", f"{upstream} answers")
     if answer.status in _WANTS_KEY:
         remedy = "upstream_api_key is not the one" if has_key else "set upstream_api_key"
@@ -181,12 +184,6 @@ async def _look_at_health(fetcher: Fetcher, upstream: str, *, has_key: bool) -> 
         return Finding(Verdict.FAILED, "upstream", text)
     text = f"{upstream}/health answers {answer.status}: the server is not healthy, or it is another one"
     return Finding(Verdict.FAILED, "upstream", text)
-
-
-def _question(error: FetchError) -> str:
-    if "SSL" in str(error):
-        return "does it speak TLS there, with a certificate that upstream_ca or the system trusts?"
-    return "is the server up, and there?"
 
 
 async def _look_at_models(fetcher: Fetcher) -> Finding:
@@ -229,7 +226,7 @@ def _look_at_page(page: PageSample) -> Iterator[Finding]:
         kind = "of no server kind known here" if page.server == "unknown" else f"of {page.server}, without gauges"
         yield Finding(Verdict.MISSING, "metrics", f"the page is {kind}; no KV cache and queue")
         return
-    # A model that is put to sleep when idle would be kept awake by our looks, or loaded again.
+    # Our requests would keep awake, or load again, a model that sleeps when idle.
     sleeps = "; if its model is meant to sleep, set scrape_idle to false" if page.server == "llamacpp" else ""
     yield Finding(Verdict.OK, "metrics", f"{page.server} with {len(page.engines)} engine(s){sleeps}")
     wanted = {

@@ -99,7 +99,7 @@ def doctor(
 
 
 async def _watch(watcher: Watcher, seconds: float) -> Look:
-    """Ctrl-C ends the watch early, and what was seen so far is told all the same."""
+    """Ctrl-C ends the watch early; what was seen so far is still reported."""
     enough = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, enough.set)
     return await watcher.watch(seconds, enough, _tell_progress if sys.stderr.isatty() else None)

@@ -28,7 +28,7 @@ def ask(settings: Settings, path: str, timeout_s: float = 5.0) -> str:
     """The answer's text. Raises StartError when it is not 200 or does not come in time."""
     scheme = "https" if settings.admin_tls_cert else "http"
     url = f"{scheme}://{reachable_here(settings.admin)}{path}"
-    # A proxy is never wanted to reach ourselves.
+    # Never through a proxy: it is this machine.
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=_trusting())
     )

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import uvloop
 
-from prefillwatch.commands._options import ADDRESS, DURATION, number
+from prefillwatch.commands._options import ADDRESS, DURATION, number, switch
 from prefillwatch.lab.simulator.presets import PRESETS
 from prefillwatch.lab.simulator.server import serve
 from prefillwatch.lab.simulator.settings import SimSettings
@@ -27,38 +27,28 @@ _with_preset = click.option(
 @click.option("--listen", type=ADDRESS, default="127.0.0.1:8000", show_default=True, help="Where it answers.")
 @_with_preset
 @click.option("--served-model-name", metavar="NAME", help="Name of the model. [default: the preset's]")
-@click.option(
-    "--enable-chunked-prefill/--no-enable-chunked-prefill",
-    default=True,
-    help="Let prompts ride along with decoding in chunks, or take each in whole in a step of its own. [default: on]",
+@switch(
+    "--enable-chunked-prefill",
+    "Let prompts ride along with decoding in chunks, or take each in whole in a step of its own.",
 )
 @number("--max-num-batched-tokens", None, "Token budget of a step. [default: the preset's]")
 @number("--max-num-seqs", None, "Most requests in a step. [default: the preset's]")
 @number("--max-model-len", None, "Most tokens of prompt and answer. [default: the preset's]")
-@click.option(
+@number(
     "--long-prefill-token-threshold",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="Most prompt tokens of one request in a step; 0: only the budget limits them. [default: 0]",
+    0,
+    "Most prompt tokens of one request in a step; 0: only the budget limits them.",
+    least=0,
 )
-@click.option(
-    "--enable-prefix-caching/--no-enable-prefix-caching", default=True, help="Keep and reuse prefixes. [default: on]"
-)
-@click.option(
-    "--block-size", type=click.IntRange(1), default=16, metavar="N", help="Tokens per KV cache block. [default: 16]"
-)
-@click.option(
+@switch("--enable-prefix-caching", "Keep and reuse prefixes.")
+@number("--block-size", 16, "Tokens per KV cache block.")
+@number(
     "--num-gpu-blocks-override",
-    type=click.IntRange(1, 10_000_000),  # each is an entry of a list
-    metavar="N",
-    help="Blocks of the KV cache. [default: the preset's]",
+    None,
+    "Blocks of the KV cache. [default: the preset's]",
+    most=10_000_000,  # each is an entry of a list
 )
-@click.option(
-    "--enable-prompt-tokens-details/--no-enable-prompt-tokens-details",
-    default=True,
-    help="Tell cached prompt tokens in usage. [default: on]",
-)
+@switch("--enable-prompt-tokens-details", "Tell cached prompt tokens in usage.")
 def sim(listen: ListenAddress, **flags: Any) -> None:
     """A simulated vLLM server: an engine that steps, vLLM's endpoints and metrics, no model and no GPU.
 
@@ -74,11 +64,7 @@ def sim(listen: ListenAddress, **flags: Any) -> None:
     "--simulator", type=ADDRESS, help="Where the simulated vLLM is. [default: 127.0.0.1:8000, or a free port]"
 )
 @_with_preset
-@click.option(
-    "--enable-chunked-prefill/--no-enable-chunked-prefill",
-    default=True,
-    help="With and without it: compare the gaps that a prefill overlapped. [default: on]",
-)
+@switch("--enable-chunked-prefill", "With and without it: compare the gaps that a prefill overlapped.")
 @number("--victims", 6, "Answers that always stream.", most=64)
 @click.option(
     "--duration", "duration_seconds", type=DURATION, help="End by itself after this long. [default: until Ctrl-C]"

@@ -131,7 +131,7 @@ def probe(
     key = key_of(api_key_file, api_key)
     reaching = reach(url, api_key=key, model=model, headers=headers, ca_file=ca_file, insecure=insecure)
     result = asyncio.run(_probe(reaching, settings))
-    try:  # whatever becomes of one of them, the others are not lost
+    try:  # if writing one of them fails, the others are not lost
         if json_file:
             write(json_file, json.dumps(result.to_json(), indent=1) + "\n")
         if html_file:
@@ -173,7 +173,7 @@ async def _probe(reaching: Any, settings: ProbeSettings) -> ProbeResult:
 
 
 class _Screen:
-    """Progress on stderr: lines, and on a terminal one that is written over."""
+    """Progress on stderr: whole lines, and on a terminal one line that is overwritten."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()

@@ -41,7 +41,7 @@ def record(settings: Settings, file: Path, with_texts: bool, command: tuple[str,
 
 
 def claim(file: Path) -> None:
-    """Make the file, so that it is known now that it can be made. Raises ConfigError."""
+    """Creates the file now, so that a file that cannot be made is an error at the start. Raises ConfigError."""
     try:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -51,7 +51,8 @@ def claim(file: Path) -> None:
 
 
 def release(file: Path) -> None:
-    """Nothing was recorded, such as when a port was taken: the file is not in the way of the next try."""
+    """Called when nothing was recorded, such as when a port was taken: removes the file, so that the next try can make
+    it."""
     with contextlib.suppress(OSError):
         if not file.stat().st_size:
             file.unlink()

@@ -163,7 +163,8 @@ def sweep(
             click.echo(report(store.results, slo))
         raise
     _report(store.results, slo, json_file, html_file)
-    sys.exit(_exit_code(store.results, complete))
+    worked = any(row.failure is None for row in store.results.settings)
+    sys.exit(INTERRUPTED if not complete else 0 if worked else 1)
 
 
 def _make_folder(logs: Path) -> None:
@@ -223,7 +224,7 @@ def _digest(arrivals: Schedule) -> str:
 
 
 async def _sweep(settings: SweepSettings, measurement: Measurement, store: Store) -> bool:
-    """Whether it came to its end."""
+    """Returns whether the sweep was completed."""
 
     async def on_server(target: Target, say: Say) -> tuple[tuple[ProbeFigures, ...], MixFigures | None]:
         return await measure(target, measurement, say)
@@ -240,9 +241,3 @@ def _report(results: Results, slo: Slo, json_file: Path, html_file: Path | None)
     if html_file:
         write(html_file, page(results, slo))
     say(f"\nwritten: {', '.join(str(file) for file in (json_file, html_file) if file)}")
-
-
-def _exit_code(results: Results, complete: bool) -> int:
-    if not complete:
-        return INTERRUPTED
-    return 0 if any(row.failure is None for row in results.settings) else 1

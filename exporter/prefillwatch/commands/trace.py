@@ -34,7 +34,7 @@ from prefillwatch.lab.trace.picture import draw
 from prefillwatch.lab.trace.terminal import client_side, report
 from prefillwatch.lab.trace.trace_files import TraceFolder
 
-#: For the server to have its trace on disk once it says that it has.
+#: How long the server may take to have its trace on disk after it said so.
 _PATIENCE_S: Final = 60.0
 
 
@@ -103,7 +103,8 @@ def trace(
 def _read(
     file: Path, seen: ClientSide | None, json_file: Path | None, pictures: list[Path], annotated_file: Path | None
 ) -> None:
-    """Report, and write what was asked for. Raises TraceError at last where the trace was not read to its end."""
+    """Prints the report and writes what was asked for. Raises TraceError at the end where the trace was not read to its
+    end."""
     findings, reader = read_file(file)
     click.echo(report(findings) + (f"\n\n{client_side(seen)}" if seen else ""))
     if json_file:

@@ -158,15 +158,12 @@ class Core:
             self._sink.model_forgotten(label)
 
     def _look(self, _: Look, now_ns: int) -> None:
-        known_ns = self._advance(now_ns)
-        for books in self.ledger.models.values():
-            books.concurrency.settle(known_ns)
+        self._advance(now_ns)
 
-    def _advance(self, now_ns: int) -> int:
+    def _advance(self, now_ns: int) -> None:
         known_ns = self.known_until(now_ns)
         self._reported.hand_over(known_ns)
         self.ledger.advance(known_ns)
-        return known_ns
 
     # --- Upstream, the engine, ourselves ---
 

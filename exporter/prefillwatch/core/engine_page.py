@@ -22,6 +22,8 @@ def engine_page(page: PageSample, at_ns: int, wall_offset: float) -> EnginePage:
         kv_usage=max((each.kv_usage for each in page.engines if each.kv_usage is not None), default=None),
         preemptions=_sum(page, lambda engine: engine.preemptions_total),
         started_ns=round((started - wall_offset) * NS) if started is not None else None,
+        prompt_tokens=_sum(page, lambda engine: engine.prompt_tokens_total),
+        reads_on=page.reads_on,
         engines=len(page.engines),
     )
 

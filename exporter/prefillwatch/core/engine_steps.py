@@ -16,7 +16,6 @@ from prefillwatch.analysis.tokens import SlidingWindows, quantile_of_all
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.units import NS
 
-PARTS: Final = ("engine", "frontend", "network")
 _P99: Final = 0.99
 #: A link that says nothing for so long may have ended its chain of steps.
 _MOST_LAGS: Final = 1024

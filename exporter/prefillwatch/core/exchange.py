@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final
 
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.requests import Event, Lifecycle, ModelNames, Request, outcome
+from prefillwatch.analysis.requests import OTHER, Event, Lifecycle, ModelNames, Request, outcome
 from prefillwatch.core.bodies import UNREAD_REASONS, HeldBody, RequestBodies
 from prefillwatch.units import MS
 from prefillwatch.wire.answer import AnswerReader, is_event_stream
@@ -286,6 +286,11 @@ class Exchange:
             self._names.answered(name)
             self._admit(name)
 
+    def _learn_from_answer(self, reader: AnswerReader | RecordedReader) -> None:
+        """Some servers answer to any name, and their answer tells which model it is of."""
+        if reader.model and (not self.facts.model or self._label == OTHER):
+            self._learn_name(reader.model)
+
     def tokens(self, time_ns: int, events: int) -> None:
         """What a read completed, when it was not the usual token of a stream that is known already."""
         reader, request, ledger = self.reader, self.request, self._ledger
@@ -306,11 +311,11 @@ class Exchange:
         if reader.prompt_tokens and not request.prompt_exact:
             ledger.sized(request, reader.prompt_tokens, reader.cached_tokens)
         if reader.over is not None or reader.finished:
-            self._choices_over(reader)
+            self._choices_over(reader, time_ns)
 
-    def _choices_over(self, reader: AnswerReader | RecordedReader) -> None:
+    def _choices_over(self, reader: AnswerReader | RecordedReader, time_ns: int) -> None:
         for choice in tuple(self.request.slots if reader.finished else reader.over or ()):
-            self._ledger.choice_over(self.request, choice)
+            self._ledger.choice_over(self.request, choice, time_ns)
         if 0 in self.request.over:
             self.slot = -1  # should it go on, that is no usual token
 
@@ -328,8 +333,7 @@ class Exchange:
             self.request.received_ns = 0  # something was not seen: no TTFT
         if not self.request.request_id:
             self.request.request_id = printable(reader.response_id)
-        if not self.facts.model:
-            self._learn_name(reader.model)
+        self._learn_from_answer(reader)
 
     def hole(self) -> None:
         """Records of this exchange were lost."""
@@ -374,6 +378,8 @@ class Exchange:
             reader.finish()
             error, terminal = reader.error, reader.finished
             tokens = max(tokens, reader.completion_tokens or 0)
+            if not request.slots:
+                self._learn_from_answer(reader)
             self._take_usage(reader)
         due = request.generating and self.facts.max_tokens != 0 and self._would_have_seen_tokens()
         result = outcome(end.finish, end.status or self.status, due, tokens, error, terminal)

@@ -18,6 +18,7 @@ from typing import Final
 
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import LifecycleError, ModelNames
+from prefillwatch.contract.buckets import LAG_BOUNDS
 from prefillwatch.core.bodies import RequestBodies
 from prefillwatch.core.exchange import Exchange
 from prefillwatch.core.inputs import FactPacket
@@ -67,7 +68,8 @@ class RelayTap:
     usage_refused: int = 0
     displaced: int = 0  # clients that had to leave for others
     turned_away: int = 0
-    lag_counts: list[int] = field(default_factory=list)  # of all processes of this relay together
+    #: By the buckets of LAG_BOUNDS, of all processes of this relay together.
+    lag_counts: list[int] = field(default_factory=lambda: [0] * (len(LAG_BOUNDS) + 1))
     lag_sum: float = 0.0
     stats: RelayStats | None = None
     pid: int = 0
@@ -88,11 +90,10 @@ class RelayTap:
     def take_stats(self, stats: RelayStats) -> None:
         """Running totals of the present process; ours go on over restarts."""
         before = self.stats
-        if len(self.lag_counts) != len(stats.lag_counts):
-            self.lag_counts = [0] * len(stats.lag_counts)
-        for bucket, count in enumerate(stats.lag_counts):
-            self.lag_counts[bucket] += count - (before.lag_counts[bucket] if before else 0)
-        self.lag_sum += stats.lag_sum - (before.lag_sum if before else 0.0)
+        if stats.lag_bounds == LAG_BOUNDS:  # else it is a recording of another release, and fits no histogram of ours
+            for bucket, count in enumerate(stats.lag_counts):
+                self.lag_counts[bucket] += count - (before.lag_counts[bucket] if before else 0)
+            self.lag_sum += stats.lag_sum - (before.lag_sum if before else 0.0)
         self.retries += stats.retries - (before.retries if before else 0)
         self.usage_refused += stats.usage_refused - (before.usage_refused if before else 0)
         self.turned_away += stats.turned_away - (before.turned_away if before else 0)

@@ -1,1 +1,2 @@
-"""The doctor: two metrics pages of a server in, what its users must feel out. Pure, except `watch`, which asks."""
+"""The doctor: two metrics pages of a server go in, a report of what its users feel comes out. Pure, except `watch`,
+which fetches the pages."""

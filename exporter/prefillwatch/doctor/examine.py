@@ -30,12 +30,13 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """1 when a symptom or a fault of the measurement was seen, else 0; what is unknown or only a note is no 1."""
+        """The exit code: 1 when a symptom or a fault of the measurement was seen, else 0. What is unknown and what is
+        only a note do not count."""
         return int(any(finding.is_trouble for finding in self.findings))
 
     @property
     def would_tell(self) -> str:
-        """What would tell that which cannot be known from here; empty where nothing would tell more."""
+        """Which tool would show what cannot be known from here; empty where nothing would show more."""
         if self.figures.is_sidecar:
             return ""
         could_have_plugin = self.figures.server == "vllm" and not self.figures.by_step

@@ -18,7 +18,7 @@ ANY_SIZE: Final = ""
 
 
 def size_order(size: str) -> tuple[int, int]:
-    """Sorts names of sizes such as ``none``, ``512-2k`` and ``8k+``; what is no size comes last."""
+    """A sort key for names of sizes such as ``none``, ``512-2k`` and ``8k+``; names of no size come last."""
     if size in (CLEAR, ANY_SIZE):
         return 0, 0
     lower = size.split("-")[0].rstrip("+")
@@ -55,7 +55,7 @@ class Stalls:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Time at one level of concurrency, and what came out of it."""
+    """Time at one level of concurrency, and the tokens and requests of that time."""
 
     seconds: float
     tokens: float
@@ -122,7 +122,7 @@ class Trust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The same before the watch began, since the server's start."""
+    """The same figures from the server's start to the beginning of the watch."""
 
     gaps: Histogram | None
     gaps_beside: Mapping[str, Histogram]
@@ -174,11 +174,11 @@ class Figures:
         return self.gaps.count if self.gaps else 0
 
     def stalled(self, cause: str) -> Stalls:
-        """Of one cause; none where there was none."""
+        """The stalls of one cause; zero where there were none."""
         return (self.stalls or {}).get(cause, Stalls(0, 0.0))
 
     def capped(self, estimate: Estimate) -> float:
-        """An interpolated gap is not above the longest one, where that is known."""
+        """An interpolated gap cannot be longer than the longest gap, where that is known."""
         return estimate.value if self.longest_gap is None else min(estimate.value, max(self.longest_gap, estimate.low))
 
     def highest(self, of: str) -> float | None:
@@ -187,6 +187,6 @@ class Figures:
         return max((value for value in values if value is not None), default=None)
 
     def most_streams(self) -> int | None:
-        """How many streams there were at once, at the most."""
+        """The most streams that there were at once."""
         at_once = self.highest("streams")
         return None if at_once is None else int(at_once)

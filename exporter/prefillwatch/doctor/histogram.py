@@ -40,7 +40,7 @@ class Histogram:
         return Histogram(bounds, tuple(counts), self.sum + other.sum)
 
     def minus(self, earlier: Histogram) -> Histogram:
-        """What came since an earlier look at the same histogram."""
+        """The samples since an earlier look at the same histogram."""
         counts = zip(self.counts, earlier._counts_at(self.bounds), strict=True)
         return Histogram(self.bounds, tuple(max(now - before, 0.0) for now, before in counts), self.sum - earlier.sum)
 
@@ -107,7 +107,7 @@ def from_cumulative(upto: Mapping[float, float], total_sum: float = 0.0) -> Hist
 
 
 def together(histograms: Iterable[Histogram]) -> Histogram | None:
-    """The sum of some; None of none."""
+    """The sum of several histograms; None for none."""
     total: Histogram | None = None
     for histogram in histograms:
         total = histogram if total is None else total.plus(histogram)

@@ -1,4 +1,4 @@
-"""All that was read of a server in one watch, and how a sidecar's JSON is read. Whatever cannot be read is left out."""
+"""Everything read from a server in one watch, and how a sidecar's JSON is read. What cannot be read is left out."""
 
 from __future__ import annotations
 

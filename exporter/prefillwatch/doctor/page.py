@@ -21,11 +21,11 @@ PLUGIN_GAPS: Final = "engine_inter_token_latency_seconds"
 
 OURS: Final = "prefillwatch"
 _PARTS: Final = ("_bucket", "_count", "_sum")
-#: Other parts of one engine repeat what its first part says.
+#: The other parts of an engine repeat what its first part reports.
 _PART_LABELS: Final = ("tp_rank", "pp_rank")
 #: The finder reads so many samples at most, and a page of a sidecar with many models has more.
 _LINES_AT_ONCE: Final = 2000
-#: No count, time or number of bytes is beyond it, and sums of such values cannot overflow.
+#: Counts, times and bytes are never larger, and sums of such values cannot overflow.
 _LARGEST: Final = 1e18
 
 
@@ -81,7 +81,11 @@ class Page:
     def counters(self) -> list[str]:
         """Names, without namespace, of what only ever rises while its server runs."""
         prefix = f"{self.namespace}:"
-        return [name.removeprefix(prefix) for name in self._samples if _only_rises(name) and name.startswith(prefix)]
+        return [
+            name.removeprefix(prefix)
+            for name in self._samples
+            if name.startswith(prefix) and name.endswith(("_total", "_count"))
+        ]
 
     def highest(self, name: str, **labels: str) -> float | None:
         return max((value for _, value in self.series(name, **labels)), default=None)
@@ -118,10 +122,6 @@ def _pieces(text: bytes) -> Iterator[bytes]:
     lines = text.split(b"\n")
     for start in range(0, len(lines), _LINES_AT_ONCE):
         yield b"\n".join(lines[start : start + _LINES_AT_ONCE])
-
-
-def _only_rises(name: str) -> bool:
-    return name.endswith(("_total", "_count"))
 
 
 def _is_first_part(sample: Sample) -> bool:

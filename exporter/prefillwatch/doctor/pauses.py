@@ -38,7 +38,7 @@ def prompt_pauses(figures: Figures) -> Finding:
 
 
 def other_pauses(figures: Figures) -> Iterator[Finding]:
-    """Pauses that are not prefill; only those that were seen. Nothing but a sidecar tells causes."""
+    """Pauses that are not prefill; only those that were seen. Causes are known only from a sidecar."""
     for cause in CAUSES:
         stalls = figures.stalled(cause.name)
         if cause is not _PREFILL and stalls.count:
@@ -127,7 +127,7 @@ def _lost(stalls: Stalls, figures: Figures) -> str:
 
 
 def _worst(incidents: list[Incident]) -> str:
-    """In one sentence with the totals only what they count, too: no incident that began before them or still lasts."""
+    """Only what the totals count as well: an incident that began before them or still lasts is left out."""
     worst = _worst_of(incidents)
     if worst is None:
         return ""
@@ -161,7 +161,7 @@ def _curve(figures: Figures, by: str = "the largest prompt in service") -> str:
 
 
 def _hidden(figures: Figures) -> str:
-    """Calm gaps by the thousand hide the few that people saw."""
+    """Thousands of calm gaps hide the few that people noticed."""
     p99 = figures.gaps.quantile(0.99) if figures.gaps and figures.gap_count >= thresholds.FEWEST_GAPS else None
     if p99 is None or p99.high >= limits.ITL_PROMISE:
         return ""
@@ -188,7 +188,7 @@ def _incidents(figures: Figures, cause: str) -> list[Incident]:
 
 
 def _culprits(incidents: list[Incident]) -> list[Culprit]:
-    """Each request once, the largest first; those that just happened to be there too are left out."""
+    """Each request once, the largest first; requests that were merely present are left out."""
     found = {
         culprit.request_id or id(culprit): culprit
         for each in incidents
@@ -251,7 +251,7 @@ def _by_step(figures: Figures) -> Finding:
 
 
 def _stall_from(histogram: Histogram) -> float:
-    """From which length on a gap counts as a stall, by the upper bound of the bucket that holds the median."""
+    """From which length a gap counts as a stall, by the upper bound of the bucket that holds the median."""
     median = histogram.quantile(0.5)
     return thresholds.STALL.least_seconds(median.high if median else None)
 
@@ -297,8 +297,8 @@ def _guessed(figures: Figures) -> Finding:
 
 
 def _too_coarse(gaps: Histogram, least: float, numbers: Mapping[str, Number]) -> Finding:
-    """Some gaps lie above the last bound of their histogram, which is below what counts as a pause. Only what they took
-    on average can show that there were pauses."""
+    """Some gaps lie above the last bound of their histogram, and that bound is below what counts as a pause. Only their
+    mean length can show that there were pauses."""
     beyond, mean = gaps.beyond(least)
     where = f"{duration(gaps.bounds[-1])}, where this histogram ends" if gaps.bounds else "0 s"
     words = f"{beyond:,} of {counted(gaps.count, 'gap')} were longer than {where}"

@@ -22,7 +22,7 @@ def read(look: Look) -> Figures:
 
 
 def moment_of(page: Page) -> Moment:
-    """The gauges of a page that are worth more than one look."""
+    """The gauges of a page, to be read at every look."""
     return _sidecar_moment(page) if page.namespace == OURS else _server_moment(page)
 
 
@@ -32,6 +32,7 @@ def moment_of(page: Page) -> Moment:
 def _of_sidecar(look: Look, span: Span) -> Figures:
     page = span.after
     beside = span.histograms(table.INTER_TOKEN_LATENCY.name, "concurrent_prompt")
+    prompts = span.histogram(table.PROMPT_LENGTH.name)
     return Figures(
         server=OURS,
         engine=next((labels["server"] for labels, _ in page.series(table.UPSTREAM_INFO.name)), ""),
@@ -48,8 +49,8 @@ def _of_sidecar(look: Look, span: Span) -> Figures:
         first_tokens=span.histograms(table.TIME_TO_FIRST_TOKEN.name, "prompt_bucket"),
         queue=span.histograms(table.QUEUE.name, "prompt_bucket"),
         prefill=span.histograms(table.PREFILL.name, "prompt_bucket"),
-        prompts=span.histogram(table.PROMPT_LENGTH.name),
-        longest_prompt=_longest_prompt(look, span.histogram(table.PROMPT_LENGTH.name)),
+        prompts=prompts,
+        longest_prompt=_whole(_exact(prompts, _windowed(page, table.PROMPT_LENGTH_MAX.name, look.seconds))),
         steps_beside=span.histograms(table.STEP_TIME.name, "step_prefill_tokens"),
         levels=_levels(span),
         finished=span.total(table.REQUESTS.name),
@@ -92,10 +93,6 @@ def _longest_gap(look: Look, gaps: Histogram | None) -> float | None:
     over = [each.worst_gap for each in look.incidents if each.kind == "freeze"]
     window = _windowed(look.last, table.INTER_TOKEN_LATENCY_MAX.name, look.seconds, population="all")
     return _exact(gaps, max(over, default=None), window)
-
-
-def _longest_prompt(look: Look, prompts: Histogram | None) -> int | None:
-    return _whole(_exact(prompts, _windowed(look.last, table.PROMPT_LENGTH_MAX.name, look.seconds)))
 
 
 def _exact(histogram: Histogram | None, *known: float | None) -> float | None:

@@ -6,7 +6,7 @@ from prefillwatch.doctor.figures import Figures
 
 
 def budget_advice(figures: Figures) -> str:
-    """What the sidecar has learned on this very server; empty while it has no number to advise."""
+    """The sidecar's own advice for this server; empty while it has no number to advise."""
     return "; ".join(
         (f"{advice.model}: " if len(figures.advice) > 1 else "") + _as_flags(advice.words)
         for advice in figures.advice

@@ -7,13 +7,13 @@ from typing import Final
 
 from prefillwatch.doctor.examine import Report
 from prefillwatch.doctor.figures import Figures
-from prefillwatch.doctor.finding import Finding, Measurement, Seen, Sort
+from prefillwatch.doctor.finding import Finding, Seen, Sort
 from prefillwatch.doctor.page import OURS
 from prefillwatch.doctor.servers import SERVERS
 from prefillwatch.report import counted, duration, wrapped
 
+#: Text and the name of a colour in, text out.
 Paint = Callable[[str, str], str]
-"""Text and the name of a colour in, text out."""
 
 _MARK_WIDTH: Final = 10
 _NAME_WIDTH: Final = 21
@@ -33,7 +33,9 @@ def render(report: Report, url: str, paint: Paint, width: int = 100) -> Iterator
     yield ""
     yield "Measured" + (" since the start" if report.figures.seconds is None else "")
     for measurement in report.measurements:
-        yield from _measurement(measurement, width)
+        unknown = f" (not from here: {measurement.unknown})" if measurement.unknown else ""
+        head = f"  {measurement.name:<{_NAME_WIDTH}}"
+        yield from _hanging(head, measurement.words + unknown, width, len(head))
     if report.names_foreign_flags:
         yield ""
         yield from wrapped("Flags are named as vLLM has them; this server has its own.", width)
@@ -88,12 +90,6 @@ def _short(findings: Iterable[Finding]) -> Iterator[tuple[str, str]]:
                 by_reason.setdefault(finding.words, []).append(finding.title)
         for reason, titles in by_reason.items():
             yield mark, f"{' · '.join(titles)}: {reason}"
-
-
-def _measurement(measurement: Measurement, width: int) -> Iterator[str]:
-    unknown = f" (not from here: {measurement.unknown})" if measurement.unknown else ""
-    head = f"  {measurement.name:<{_NAME_WIDTH}}"
-    yield from _hanging(head, measurement.words + unknown, width, len(head))
 
 
 def _hanging(head: str, text: str, width: int, indent: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""By what names the servers tell what the doctor asks for, the preferred one first; without namespace.
+"""Under which names servers report what the doctor asks for, the preferred name first; without namespace.
 
 vLLM's ``time_per_output_token_seconds`` was the time between tokens, one sample for each, until 0.11 gave it its
 present name; ``request_time_per_output_token_seconds`` is another thing, one mean for each request.

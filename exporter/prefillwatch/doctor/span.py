@@ -1,4 +1,4 @@
-"""What came between two looks at the same page: increases of counters and histograms, safe against a restart."""
+"""What happened between two looks at the same page: increases of counters and histograms, safe against a restart."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How much the doctor has to see before it says something, and when two looks differ. What users were promised, and
-from where on something is trouble, is in `contract.limits`."""
+"""How much the doctor has to see before it judges, and when two looks differ. What users were promised, and where
+trouble begins, is in `contract.limits`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ FEWEST_GAPS: Final = 200
 FEWEST_BESIDE: Final = 20
 #: Fewer first tokens than this carry no verdict.
 FEWEST_REQUESTS: Final = 10
-#: A shorter watch shows by chance another load than the time before.
+#: A shorter watch may show a different load from the time before by chance.
 COMPARABLE_S: Final = 59.0
-#: Before and now differ when they lie in different buckets and by so much.
+#: Before and now differ when they lie in different buckets and by at least this factor.
 BETTER: Final = 0.8
 WORSE: Final = 1.25
 MORE_THROUGHPUT: Final = 1.1
 #: Culprits with a smaller share of an incident are not named.
 SHARED_BLAME: Final = 0.1
-#: Looks at the gauges that make a habit of what one look may have hit by chance.
+#: So many looks must show something before it counts as lasting; one look may have caught it by chance.
 FEWEST_MOMENTS: Final = 3
 
 STALL: Final = StallRule()
-#: Fewer are not again and again.
+#: Fewer than this is not "again and again".
 FEWEST_PREEMPTIONS: Final = 3

@@ -79,7 +79,7 @@ def first_tokens_for_gaps(figures: Figures) -> Finding:
 
 
 def _sizes(figures: Figures, before: Comparison) -> Iterator[_Size]:
-    """Those with enough of everything."""
+    """The sizes with enough samples of everything."""
     for size, first_now in figures.first_tokens.items():
         first_then = before.first_tokens.get(size)
         gaps_then, gaps_now = before.gaps_beside.get(size), (figures.gaps_beside or {}).get(size)
@@ -106,7 +106,10 @@ def throughput_for_tail(figures: Figures) -> Finding:
     symptom = "throughput_for_tail"
     if figures.levels is None:
         unknown = "the rate before the watch, because idle time hides in it"
-        words = _throughput_words(figures)
+        words = "There is no rate to compare with."
+        if figures.generated and figures.seconds:
+            rate = figures.generated / figures.seconds
+            words = f"{rate:,.0f} tokens/s while watching, and no rate to compare with."
         return Finding(symptom, THROUGHPUT_TITLE, Seen.UNKNOWN, words, unknown=unknown)
     before = figures.before
     incomparable = _incomparable(figures)
@@ -130,12 +133,6 @@ def busy_rate(levels: Mapping[str, Level]) -> float | None:
     busy = [level for name, level in levels.items() if name != "0"]
     seconds = sum(level.seconds for level in busy)
     return sum(level.tokens for level in busy) / seconds if seconds > 0 else None
-
-
-def _throughput_words(figures: Figures) -> str:
-    if not figures.generated or not figures.seconds:
-        return "There is no rate to compare with."
-    return f"{figures.generated / figures.seconds:,.0f} tokens/s while watching, and no rate to compare with."
 
 
 # --- One at a time ---

@@ -17,7 +17,7 @@ from prefillwatch.report import counted, listed, share
 
 #: Steps that hold a long prompt, or a large part of one.
 LARGE_STEPS: Final = ("2k-8k", "8k+")
-#: Share of the engine's requests that may be missing before some are taken to go past the sidecar.
+#: So large a share of the engine's requests may be missing before the doctor says that some bypass the sidecar.
 _MISSING_SHARE: Final = 0.2
 #: Limits of the sidecar: symptom, reasons of refused requests, what is the matter, what to do.
 _LIMITS: Final = (
@@ -49,7 +49,7 @@ _LIMITS: Final = (
 
 
 def blind_spots(figures: Figures) -> Iterator[Finding]:
-    """Only those that are there."""
+    """Only the parts that are not empty."""
     yield from _of_the_watch(figures)
     yield from _of_the_engine(figures)
     if figures.trust is not None:
@@ -226,7 +226,7 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
 
 
 def _of_its_limits(trust: Trust) -> Iterator[Finding]:
-    """Requests that the sidecar itself turned away, where that can be mended."""
+    """Requests that the sidecar itself refused for reasons that can be mended."""
     for symptom, reasons, title, remedy in _LIMITS:
         found = {reason: trust.refused[reason] for reason in reasons if reason in trust.refused}
         if found:

@@ -16,7 +16,7 @@ from prefillwatch.report import counted, duration, listed
 QUEUE_TITLE: Final = "More requests arrive than the engine takes in"
 LATE_TITLE: Final = "First tokens come late for the size of the prompt"
 LINE_TITLE: Final = "Short prompts wait behind long ones"
-#: A median wait in the queue that is long for any prompt.
+#: A median wait in the queue that is too long for any prompt.
 _LONG_QUEUE: Final = 1.0
 _FEWEST_QUEUED: Final = 5
 _QUEUE_REMEDY: Final = "they waited for their turn: --max-num-seqs higher, or more replicas"
@@ -67,7 +67,7 @@ def _is_saturated(waiting: list[int], queue: Histogram | None) -> bool:
 
 
 def late_first_tokens(figures: Figures) -> Finding:
-    """By what was promised for each size; without sizes a late one may have been a long prompt."""
+    """Judged by what was promised for each size. Where sizes are not known, a late prompt may have been a long one."""
     symptom = "late_first_tokens"
     count = sum(histogram.count for histogram in figures.first_tokens.values())
     if not figures.first_tokens:
@@ -109,7 +109,7 @@ def late_first_tokens(figures: Figures) -> Finding:
 
 
 def _all_short(prompts: Histogram | None) -> bool:
-    """Whether no prompt was long enough to deserve more time than a short one."""
+    """Whether every prompt was so short that it should not have taken longer."""
     longest = prompts.longest() if prompts else None
     return longest is not None and longest.high <= limits.SHORT_TOKENS
 
@@ -125,7 +125,7 @@ def _late_words(figures: Figures, size: str, number: int, promise: float) -> str
 
 
 def _parts(figures: Figures, sizes: list[str]) -> str:
-    """Waiting or working, for the largest of the sizes."""
+    """Time in the queue and in prefill, for the largest of the sizes."""
     queue, prefill = figures.queue.get(sizes[-1]), figures.prefill.get(sizes[-1])
     if queue is None or prefill is None or queue.mean is None or prefill.mean is None:
         return ""
@@ -176,7 +176,7 @@ def head_of_line(figures: Figures) -> Finding:
 
 
 def now(figures: Figures) -> Iterator[Finding]:
-    """What lasts at this very moment; only where a sidecar sees it."""
+    """Requests that are waiting at this moment; only a sidecar sees them."""
     last = figures.moments[-1] if figures.moments else None
     if last is None:
         return

@@ -17,7 +17,7 @@ from prefillwatch.doctor.look import Look, read_advice, read_incidents, read_tim
 from prefillwatch.doctor.page import OURS, Page
 from prefillwatch.doctor.readers import moment_of
 from prefillwatch.engine.errors import FetchError, PageError
-from prefillwatch.engine.fetch import Answer, Fetcher
+from prefillwatch.engine.fetch import Fetcher
 from prefillwatch.engine.poller import LARGEST_PAGE
 from prefillwatch.errors import PrefillwatchError
 from prefillwatch.settings.addresses import UNIX, parse_upstream
@@ -178,15 +178,19 @@ class Watcher:
             answer = await self._fetcher.get(self._address.path, limit=LARGEST_PAGE)
         except FetchError as error:
             raise DoctorError(f"no answer from {shown} ({error}); is the server up, and there?") from None
+        if answer.status in (401, 403):
+            raise DoctorError(
+                f"{shown} wants credentials ({answer.status}); give --bearer-token-file or --basic-auth-file"
+            )
         if answer.status != 200:
-            raise DoctorError(_refused(shown, answer))
+            raise DoctorError(f"{shown} answers {answer.status}; {_WHERE}")
         try:
             return await asyncio.to_thread(Page, answer.body)
         except PageError as error:
             raise DoctorError(f"{shown}: {error}{_beginning(answer.body)}; {_WHERE}") from None
 
     async def _json(self, path: str) -> bytes:
-        """Empty where it cannot be had: a page alone says a lot."""
+        """Empty where it cannot be fetched: the metrics page alone is enough for most findings."""
         with contextlib.suppress(FetchError):
             answer = await self._fetcher.get(self._address.api + path, limit=_MOST_JSON)
             if answer.status == 200:
@@ -200,14 +204,8 @@ _WHERE: Final = (
 )
 
 
-def _refused(shown: str, answer: Answer) -> str:
-    if answer.status in (401, 403):
-        return f"{shown} wants credentials ({answer.status}); give --bearer-token-file or --basic-auth-file"
-    return f"{shown} answers {answer.status}; {_WHERE}"
-
-
 def _beginning(body: bytes) -> str:
-    """How it begins, so that one sees what it is."""
+    """The beginning of a page, so that the user sees what it is."""
     text = " ".join(body[:200].decode(errors="replace").split())[:40]
     return f" (it begins with {text!r})" if text and not text.startswith("#") else ""
 

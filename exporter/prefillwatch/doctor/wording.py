@@ -9,7 +9,7 @@ from prefillwatch.report import duration
 
 
 def between(estimate: Estimate) -> str:
-    """Between which bounds it lies: all that a histogram knows."""
+    """The bounds of its bucket: all that a histogram knows."""
     if not math.isfinite(estimate.high):
         return f"above {duration(estimate.low)}"
     if estimate.low == 0:

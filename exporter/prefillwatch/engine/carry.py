@@ -17,7 +17,8 @@ _EARLIER_PAGES: Final = 30
 class CarriedCounter:
     """A counter of another process that starts again at zero when that process does; ours never falls.
 
-    A restart is told by a later start time, or by a value that fell. A page with an *earlier* start time comes from
+    A restart is told by a later start time, or by a value that fell, this one or another of the same page: servers that
+    tell no start time may count nothing but tokens. A page with an *earlier* start time comes from
     another process behind the same address, whose count is another one: it is left out, or the total would grow with
     every alternation. When all pages tell of an earlier start, it is a restart after the host's clock was set back.
     """
@@ -31,13 +32,13 @@ class CarriedCounter:
         self._start_time: float | None = None
         self._earlier = 0  # pages in a row with an earlier start time
 
-    def update(self, raw: float | None, start_time: float | None) -> None:
-        """``raw`` as the page tells it; None: it does not."""
+    def update(self, raw: float | None, start_time: float | None, *, fell: bool = False) -> None:
+        """``raw`` as the page tells it; None: it does not. ``fell``: another counter of the page did."""
         earlier = start_time is not None and self._start_time is not None and start_time < self._start_time
         self._earlier = self._earlier + 1 if earlier else 0
         if earlier and self._earlier < _EARLIER_PAGES:
             return
-        if earlier or self._restarted(raw, start_time):
+        if earlier or fell or self._restarted(raw, start_time):
             self.restarts += 1
             self._raw = 0.0
             self._earlier = 0
@@ -48,7 +49,11 @@ class CarriedCounter:
 
     def _restarted(self, raw: float | None, start_time: float | None) -> bool:
         later = start_time is not None and self._start_time is not None and start_time > self._start_time
-        return later or (raw is not None and raw < self._raw)
+        return later or self.falls(raw)
+
+    def falls(self, raw: float | None) -> bool:
+        """Whether the next value is smaller than the last one."""
+        return raw is not None and raw < self._raw
 
 
 class Peak:
@@ -80,10 +85,12 @@ class Peak:
 class EngineCarry:
     """Everything that is carried for one engine."""
 
-    __slots__ = ("_preemptions", "kv_peak")
+    __slots__ = ("_others", "_preemptions", "kv_peak")
 
     def __init__(self, longest_window_s: float) -> None:
         self._preemptions = CarriedCounter()
+        #: Counters that nobody asks for: they tell of restarts.
+        self._others = CarriedCounter(), CarriedCounter()
         self.kv_peak = Peak(longest_window_s)
 
     @property
@@ -96,6 +103,11 @@ class EngineCarry:
         return self._preemptions.restarts
 
     def update(self, sample: EngineSample, start_time: float | None, now_ns: int) -> None:
-        self._preemptions.update(sample.preemptions_total, start_time)
+        counters = self._preemptions, *self._others
+        values = sample.preemptions_total, sample.prompt_tokens_total, sample.generated_tokens_total
+        told = list(zip(counters, values, strict=True))
+        fell = any(counter.falls(value) for counter, value in told)
+        for counter, value in told:
+            counter.update(value, start_time, fell=fell)
         if sample.kv_usage is not None:
             self.kv_peak.add(sample.kv_usage, now_ns)

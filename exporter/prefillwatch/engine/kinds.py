@@ -31,6 +31,8 @@ class EngineSample:
     running: int | None = None
     waiting: int | None = None
     preemptions_total: float | None = None  # since the engine started
+    prompt_tokens_total: float | None = None  # read since the engine started
+    generated_tokens_total: float | None = None  # made since then
     prefix_queries_total: float | None = None  # tokens looked up in the prefix cache
     prefix_hits_total: float | None = None  # tokens found there
     block_size: int | None = None  # tokens per KV block
@@ -53,6 +55,7 @@ class PageSample:
     engines: tuple[EngineSample, ...]
     start_time: float | None = None
     left_out: int = 0  # samples that we would read, beyond the most that are read of one page
+    reads_on: bool = False  # a server of its kind reads a prompt to its end although the client left
 
     @property
     def kv_signal_present(self) -> bool:
@@ -82,6 +85,8 @@ class ServerKind:
     running: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     preemptions_total: tuple[str, ...] = ()
+    prompt_tokens_total: tuple[str, ...] = ()
+    generated_tokens_total: tuple[str, ...] = ()
     prefix_queries_total: tuple[str, ...] = ()
     prefix_hits_total: tuple[str, ...] = ()
     block_size: tuple[str, ...] = ()
@@ -91,6 +96,7 @@ class ServerKind:
     info_blocks: str = ""
     info_tokens: str = ""
     told_by: Mapping[str, str] = field(default_factory=dict)  # metric to label
+    reads_on: bool = False  # a prompt whose client leaves is read to its end all the same
     marks: tuple[str, ...] = ()  # metrics that we do not read, and that tell the kind where nothing else does
     metrics: frozenset[str] = field(init=False)
 
@@ -108,7 +114,10 @@ _GAUGES: Final = (
     *("kv_usage", "kv_pools", "state_pools", "capacity_tokens", "blocks", "blocks_used"),
     *("running", "waiting", "block_size"),
 )
-_COUNTERS: Final = ("preemptions_total", "prefix_queries_total", "prefix_hits_total")
+_COUNTERS: Final = (
+    *("preemptions_total", "prompt_tokens_total", "generated_tokens_total"),
+    *("prefix_queries_total", "prefix_hits_total"),
+)
 
 #: One of a histogram's series is enough to know whose it is.
 _LATENCIES: Final = (
@@ -126,6 +135,8 @@ KINDS: Final = (
         running=("num_requests_running",),
         waiting=("num_requests_waiting",),
         preemptions_total=("num_preemptions_total", "num_preemptions"),
+        prompt_tokens_total=("prompt_tokens_total", "prompt_tokens"),
+        generated_tokens_total=("generation_tokens_total", "generation_tokens"),
         prefix_queries_total=(
             "prefix_cache_queries_total",
             "prefix_cache_queries",
@@ -158,6 +169,8 @@ KINDS: Final = (
         running=("num_running_reqs",),
         waiting=("num_queue_reqs",),
         preemptions_total=("num_retracted_requests_total",),
+        prompt_tokens_total=("prompt_tokens_total",),
+        generated_tokens_total=("generation_tokens_total",),
         block_size=("page_size",),
         engine_labels=("dp_rank",),
         info="cache_config_info",
@@ -171,6 +184,10 @@ KINDS: Final = (
         # No use of the KV cache: what older ones tell as kv_cache_usage_ratio counts what idle slots keep as well.
         running=("requests_processing",),
         waiting=("requests_deferred",),
+        prompt_tokens_total=("prompt_tokens_total",),
+        generated_tokens_total=("tokens_predicted_total",),
+        # It looks whether the client is still there when it has a token to give.
+        reads_on=True,
     ),
     ServerKind(name="tgi", namespace="tgi", running=("batch_current_size",), waiting=("queue_size",)),
     ServerKind(
@@ -225,7 +242,7 @@ def read_page(page: bytes) -> PageSample:
     start_time = max(starts, default=None)
     kind = _most_of(samples)
     if kind is not None:
-        return PageSample(kind.name, _engines(kind, samples), start_time, left_out)
+        return PageSample(kind.name, _engines(kind, samples), start_time, left_out, kind.reads_on)
     kind = _most_of(_MARKS.read(page).samples)
     return PageSample(kind.name if kind is not None else "unknown", (), start_time, left_out)
 
@@ -312,6 +329,8 @@ class _Books:
             running=self._gauge(kind.running),
             waiting=self._gauge(kind.waiting),
             preemptions_total=_count(self._first(kind.preemptions_total, sum)),
+            prompt_tokens_total=_count(self._first(kind.prompt_tokens_total, sum)),
+            generated_tokens_total=_count(self._first(kind.generated_tokens_total, sum)),
             prefix_queries_total=_count(self._first(kind.prefix_queries_total, sum)),
             prefix_hits_total=_count(self._first(kind.prefix_hits_total, sum)),
             block_size=block_size,

@@ -59,9 +59,8 @@ def _metric(family: FamilySnapshot) -> Metric:
     edges = (*map(repr, spec.bounds), "+Inf")
     for values, (counts, total) in family.buckets.items():
         labels = dict(zip(names, map(_printable, values), strict=True))
-        exemplars = family.exemplars.get(values, {})
-        for bucket, (edge, below) in enumerate(zip(edges, accumulate(counts), strict=True)):
-            add(f"{name}_bucket", {**labels, "le": edge}, below, exemplar=exemplars.get(bucket))
+        for edge, below in zip(edges, accumulate(counts), strict=True):
+            add(f"{name}_bucket", {**labels, "le": edge}, below)
         add(f"{name}_sum", labels, total)
         add(f"{name}_count", labels, sum(counts))
     return metric

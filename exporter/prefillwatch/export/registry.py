@@ -14,13 +14,12 @@ import itertools
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from prometheus_client.samples import Exemplar
 
 from prefillwatch.export.spec import Kind, Spec
 from prefillwatch.export.table import EXPOSED_SERIES, LABEL_SETS_REFUSED, TABLE
@@ -113,7 +112,7 @@ class Gauge(_Family[float]):
 class HistogramChild:
     """The buckets of one label set. Keep it at hand where many single values go to the same labels."""
 
-    __slots__ = ("_bounds", "_edges", "_view", "counts", "exemplars", "total")
+    __slots__ = ("_bounds", "_edges", "_view", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -122,19 +121,12 @@ class HistogramChild:
         self.counts = array("q", bytes(8 * (len(bounds) + 1)))
         self._view = np.frombuffer(self.counts, dtype=np.int64)
         self.total = 0.0
-        #: The newest example of a bucket, by its place in ``counts``; only OpenMetrics shows them.
-        self.exemplars: dict[int, Exemplar] = {}
 
     def observe(self, value: float) -> None:
         """Values that are not finite are left out: one of them would spoil the sum for ever."""
         if isfinite(value):
             self.counts[bisect_left(self._bounds, value)] += 1
             self.total += value
-
-    def exemplify(self, value: float, labels: dict[str, str], unix_seconds: float) -> None:
-        """Keep an example of a value that was observed, such as the request it belongs to, in place of the one before
-        in its bucket."""
-        self.exemplars[bisect_left(self._bounds, value)] = Exemplar(labels, value, unix_seconds)
 
     def observe_many(self, values: npt.NDArray[np.float64]) -> None:
         values = values[np.isfinite(values)]
@@ -184,12 +176,11 @@ class Histogram(_Family[HistogramChild]):
 @dataclass(frozen=True, slots=True)
 class FamilySnapshot:
     """A copy of one metric. ``values`` are those of counters and gauges; ``buckets`` hold, for a histogram, the counts
-    per bucket (not cumulative) and the sum, ``exemplars`` those of its buckets that have one."""
+    per bucket (not cumulative) and the sum."""
 
     spec: Spec
     values: dict[Labels, float]
     buckets: dict[Labels, tuple[list[int], float]]
-    exemplars: dict[Labels, dict[int, Exemplar]] = field(default_factory=dict)
 
     @property
     def label_sets(self) -> int:
@@ -269,6 +260,5 @@ class Registry:
 def _copy(family: Counter | Gauge | Histogram) -> FamilySnapshot:
     if isinstance(family, Histogram):
         buckets = {labels: (child.counts.tolist(), child.total) for labels, child in family._children.items()}
-        exemplars = {labels: dict(each.exemplars) for labels, each in family._children.items() if each.exemplars}
-        return FamilySnapshot(family.spec, {}, buckets, exemplars)
+        return FamilySnapshot(family.spec, {}, buckets)
     return FamilySnapshot(family.spec, dict(family._children), {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,15 +60,6 @@ class Spec:
     def series_per_label_set(self) -> int:
         """Exposed lines for one set of label values: a histogram has its buckets, +Inf, _sum and _count."""
         return len(self.bounds) + 3 if self.kind is Kind.HISTOGRAM else 1
-
-
-def series_per_model(table: Iterable[Spec]) -> int:
-    """The most series that one model can have, with every closed label at every value it can take."""
-    return sum(
-        spec.series_per_label_set * math.prod(len(label.values) for label in spec.labels if label.name != "model")
-        for spec in table
-        if "model" in spec.label_names
-    )
 
 
 def window_name(seconds: int) -> str:

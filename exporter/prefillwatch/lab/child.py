@@ -89,7 +89,7 @@ class Child:
         return self._process.returncode
 
     async def ended(self) -> int:
-        """Waits until it ends by itself, and gives its code; what it said last is in ``lines`` then."""
+        """Waits until it ends by itself, and returns its exit code; ``lines`` then holds its last words."""
         assert self._reading is not None
         # Not the process's wait(): that goes on while a child of it, which may outlive it, holds its output open.
         while (code := self.code) is None:  # noqa: ASYNC110 (asyncio has no event for it)
@@ -100,7 +100,7 @@ class Child:
 
     async def _stop(self) -> None:
         if not _lives(self.pid):
-            return  # not even to be signalled: its number may be another's by now
+            return  # not even with a signal: its number may belong to another process by now
         _signal_group(self.pid, signal.SIGTERM)
         try:
             if await _gone_within(self.pid, self._stop_seconds):

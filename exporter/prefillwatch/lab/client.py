@@ -1,6 +1,6 @@
 """A client that measures: sends one request and notes when each read that brought generated text was made.
 
-It shares no code with what it is meant to check: framing and events are understood here in their own simple way.
+It shares no code with what it checks: framing and events are parsed here in their own simple way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CHAT: Final = "/v1/chat/completions"
 _MOST_TOKENS: Final = 10**9
-#: Bytes of a body, or of one event, beyond which an answer is given up.
+#: An answer with a longer body, or a longer event, is abandoned.
 LARGEST_UNREAD: Final = 64 * 2**20
 
 
@@ -36,22 +36,22 @@ class Answer:
 
     sent_ns: int = 0
     status: int = 0
+    #: Reads that completed at least one event with generated text.
     reads_ns: list[int] = field(default_factory=list)
-    """Reads that completed at least one event with generated text."""
+    #: How many such events each of those reads completed.
     read_events: list[int] = field(default_factory=list)
-    """How many such events each of those reads completed."""
+    #: Events with generated text.
     events: int = 0
-    """Events with generated text."""
     closed_ns: int = 0
+    #: The answer came to its proper end.
     complete: bool = False
-    """The answer came to its proper end."""
     error: str = ""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    #: Prompt tokens that came from the server's prefix cache, where usage says so.
     cached_tokens: int | None = None
-    """Prompt tokens that came from the server's prefix cache, where it tells."""
+    #: The body of an answer that was no stream.
     body: bytes = b""
-    """The body of an answer that was no stream."""
 
     @property
     def ttft_seconds(self) -> float | None:
@@ -158,7 +158,7 @@ class _AnswerReader(asyncio.Protocol):
         self.answer.sent_ns = time.monotonic_ns()
 
     def give_up(self, error: str) -> None:
-        """For what the reader does not see by itself: no connection, or a limit on time."""
+        """For what the reader cannot see: no connection, or a time limit."""
         self.answer.closed_ns = time.monotonic_ns()
         self.answer.error = error
 
@@ -183,7 +183,7 @@ class _AnswerReader(asyncio.Protocol):
             self._end("")
 
     def connection_lost(self, error: Exception | None) -> None:
-        # A stream whose length HTTP does not tell says so itself.
+        # A stream without a length ends with an event that says so.
         self.answer.complete = self.answer.complete or (self._said_done and error is None)
         self._end(
             "" if self.answer.complete else f"connection lost: {error or 'closed before the answer was complete'}"
@@ -214,7 +214,7 @@ class _AnswerReader(asyncio.Protocol):
         self.done.set_result(None)
 
     def _take_events(self) -> int:
-        """Consumes the complete events that have come; how many of them bring text."""
+        """Consumes the complete events that have arrived; returns how many of them bring text."""
         *events, rest = bytes(self._buffer).replace(b"\r\n", b"\n").split(b"\n\n")
         self._buffer = bytearray(rest)
         with_text = sum(self._take_event(event) for event in events)

@@ -39,7 +39,8 @@ Here, compare the gaps that a prefill overlapped with the clear ones, and with a
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """None for an address: the usual one, or a free port where that is taken. None for the duration: until stopped."""
+    """An address of None is the usual port, or a free one where that is taken; a duration of None lasts until the demo
+    is stopped."""
 
     preset: str = "article"
     enable_chunked_prefill: bool = True
@@ -53,7 +54,7 @@ class DemoSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where things run, and what the user must know about how it came to be."""
+    """Where the parts run, and remarks for the user about how the ports were chosen."""
 
     simulator: ListenAddress
     listen: ListenAddress
@@ -66,11 +67,15 @@ async def demo(settings: DemoSettings, say: Callable[[str], None] = click.echo) 
     stopped = asyncio.Event()
     with _signals_set(stopped):
         place = _choose_place(settings)
+        chunked = "--enable-chunked-prefill" if settings.enable_chunked_prefill else "--no-enable-chunked-prefill"
+        sim = ("sim", "--listen", str(place.simulator), "--preset", settings.preset, chunked)
+        upstream, admin = f"http://{place.simulator}", str(place.admin)
+        serve = ("serve", "--upstream", upstream, "--listen", str(place.listen), "--admin", admin)
         async with AsyncExitStack() as stack:
-            simulator = await stack.enter_async_context(_child(*_simulator_arguments(settings, place)))
-            await _wait_until_ready("sim", simulator, f"http://{place.simulator}/health", stopped)
-            sidecar = await stack.enter_async_context(_child(*_sidecar_arguments(place)))
-            await _wait_until_ready("serve", sidecar, f"http://{place.admin}/readyz", stopped)
+            simulator = await stack.enter_async_context(Child(python_module("prefillwatch", *sim)))
+            await _wait_until_ready("sim", simulator, f"{upstream}/health", stopped)
+            sidecar = await stack.enter_async_context(Child(python_module("prefillwatch", *serve)))
+            await _wait_until_ready("serve", sidecar, f"http://{admin}/readyz", stopped)
             if not stopped.is_set():
                 _introduce(settings, place, say)
                 await _play(settings, place, {"sim": simulator, "serve": sidecar}, stopped, say)
@@ -112,24 +117,10 @@ def _free_port(host: str, port: int) -> int | None:
         return chosen
 
 
-def _simulator_arguments(settings: DemoSettings, place: _Place) -> tuple[str, ...]:
-    chunked = "--enable-chunked-prefill" if settings.enable_chunked_prefill else "--no-enable-chunked-prefill"
-    return ("sim", "--listen", str(place.simulator), "--preset", settings.preset, chunked)
-
-
-def _sidecar_arguments(place: _Place) -> tuple[str, ...]:
-    upstream = f"http://{place.simulator}"
-    return ("serve", "--upstream", upstream, "--listen", str(place.listen), "--admin", str(place.admin))
-
-
-def _child(*arguments: str) -> Child:
-    return Child(python_module("prefillwatch", *arguments))
-
-
 def check(name: str, child: Child) -> None:
     """Raises StartError, with the last lines it wrote, if `prefillwatch <name>` has ended."""
     if child.code is not None:
-        # Its errors become part of ours: once is enough to say whose they are.
+        # Its error is quoted in ours, so the prefix is needed once.
         said = (
             "\n".join(line.removeprefix(ERROR_PREFIX) for line in [*child.lines][-_LINES_SHOWN:]) or "it said nothing"
         )
@@ -215,7 +206,7 @@ def _load_settings(settings: DemoSettings, place: _Place) -> LoadSettings:
 
 
 async def _tell_status(place: _Place, began: float, say: Callable[[str], None]) -> None:
-    """Lines every two seconds, read where everybody else would read it: how it is, and incidents that are over."""
+    """A line every two seconds with figures from the public admin endpoints, and one for each incident that is over."""
     told: set[str] = set()
     async with httpx.AsyncClient(trust_env=False, timeout=5.0, base_url=f"http://{place.admin}") as client:
         while True:

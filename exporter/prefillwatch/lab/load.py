@@ -30,8 +30,8 @@ class Kind:
     prompt_tokens: tuple[int, int]
     answer_tokens: tuple[int, int]
     per_second: float = 0.0
+    #: So many tokens at the start are the same in every request of this kind, as a system prompt would be.
     shared_prefix_tokens: int = 0
-    """So many tokens at the start are the same in every request of this kind, as a system prompt would be."""
 
 
 VICTIM: Final = Kind("victim", (20, 60), (250, 350))
@@ -106,7 +106,7 @@ class _Load:
         sources = [asyncio.ensure_future(source) for source in (*victims, *others)]
         try:
             await self._wait_for(sources)
-            await self._wait_for(self._tasks)  # all requests that there may be are sent before the time is up
+            await self._wait_for(self._tasks)  # every request that was allowed has been sent before the time is up
         finally:
             await _cancel([*sources, *self._tasks])
         for source in sources:
@@ -119,9 +119,6 @@ class _Load:
         if tasks and remaining > 0:
             await asyncio.wait(tasks, timeout=remaining)
 
-    def _rng(self, name: str) -> random.Random:
-        return random.Random(f"{name} {self._settings.seed}")
-
     async def _victim(self, rng: random.Random) -> None:
         while self._may_start():
             answer = await self._ask(VICTIM, rng)
@@ -129,7 +126,7 @@ class _Load:
                 await asyncio.sleep(0.5)
 
     async def _arrivals(self, kind: Kind) -> None:
-        rng = self._rng(kind.name)
+        rng = random.Random(f"{kind.name} {self._settings.seed}")
         while True:
             await asyncio.sleep(rng.uniform(0.5, 1.5) / kind.per_second)
             if not self._may_start():

@@ -18,7 +18,7 @@ from prefillwatch.lab.arrivals.schedule import MOONCAKE_BLOCK
 from prefillwatch.lab.client import Answer
 from prefillwatch.lab.target import DIALECTS, PATIENCE_S, TOKENIZE, Target, TargetError, refusal
 
-#: So short and common that tokenizers have each, with the space before it, as one token.
+#: Words so short and common that tokenizers have each, with the space before it, as one token.
 COMMON: Final = tuple(
     """
     the of and to in a is that for it as was with be by on not he his but at are this have from or had an they which
@@ -31,7 +31,7 @@ COMMON: Final = tuple(
 )
 #: With fewer one-token words than this a prompt would repeat itself too much.
 FEWEST_WORDS: Final = 16
-#: Tokens that learning may cost at most: see `learning_tokens`.
+#: The most tokens that learning may cost: see `learning_tokens`.
 SMALL_WORDS: Final = (4, 68)
 #: Chat templates bring system prompts of up to some hundred tokens.
 LARGEST_TEMPLATE: Final = 512
@@ -42,10 +42,10 @@ _ROUNDS: Final = 12
 @dataclass(frozen=True, slots=True)
 class Prompt:
     text: str
+    #: Including the chat template, as far as is known before sending.
     tokens: int
-    """With the chat template, as far as is known before it is sent."""
+    #: Counted by the server, not estimated.
     exact: bool
-    """Counted by the server, not estimated."""
 
 
 def learning_tokens() -> int:
@@ -67,7 +67,9 @@ class PromptMaker:
 
     @classmethod
     async def learn(cls, target: Target, seed: str = "") -> PromptMaker:
-        """Finds out what the server knows, and how it counts. Sends at most `learning_tokens()` tokens.
+        """Finds out which endpoints the server has, and how it counts. Sends at most `learning_tokens()` tokens.
+        Without a seed every run has prompts of its own, so that none is in the server's prefix cache from before.
+        Raises TargetError when the server refuses even the plainest request.
 
         Without a seed every run has prompts of its own, so that none is in the server's prefix cache from before.
         Raises TargetError when the server refuses even the plainest request.
@@ -99,7 +101,7 @@ class PromptMaker:
         return await self._fitted(words, tokens)
 
     async def make_many(self, count: int, tokens: int) -> list[Prompt]:
-        """So many different ones."""
+        """This many different prompts."""
         return [await self.make(tokens) for _ in range(count)]
 
     def chatter(self) -> str:
@@ -109,7 +111,7 @@ class PromptMaker:
 
     @property
     def chatter_tokens(self) -> int:
-        """What such a message has at most, with the chat template."""
+        """The most tokens of such a message, including the chat template."""
         return round(self._overhead + 2 * (_CHATTER_WORDS + 12) * max(1.0, self._per_word))
 
     def correct(self, prompt: Prompt, used_tokens: int | None) -> None:
@@ -156,7 +158,7 @@ class PromptMaker:
         self._overhead = float(base)
 
     async def _singles(self, words: list[str], base: int, counted: int) -> list[str]:
-        """Those of the words that are one token each; halves that hold none but such need no further look."""
+        """Those of the words that are one token each. A half that holds only such words is not divided further."""
         if counted == len(words):
             return words
         if len(words) == 1:

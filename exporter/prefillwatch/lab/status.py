@@ -1,4 +1,4 @@
-"""What a watched server looks like right now, and what befell it, in one line each. Pure: documents in, text out."""
+"""The state of a watched server, and what happened to it, in one line each. Pure: documents in, text out."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ WINDOW: Final = "10s"
 class Status:
     """Figures of the last ten seconds. Times are seconds; what is unknown is absent or None."""
 
+    #: By population.
     gap_p99: dict[str, float]
-    """By population."""
+    #: By prompt bucket.
     first_token_p99: dict[str, float]
-    """By prompt bucket."""
     decoding: int
     prefilling: int
     kv_usage: float | None

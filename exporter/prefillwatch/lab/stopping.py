@@ -1,4 +1,4 @@
-"""Work that a wish to stop ends: cancelled, tidied up, and only then over."""
+"""Work that can be stopped: it is cancelled and has cleaned up before this returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):  # noqa: N818 (no error: it was wanted)
-    """The work is not done, because it was to stop."""
+    """The work was stopped before it was done."""
 
 
 async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T:

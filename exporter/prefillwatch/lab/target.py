@@ -32,13 +32,13 @@ class TargetError(PrefillwatchError):
 class Dialect:
     """What of the interface a server knows; OpenAI-compatible servers differ in little things."""
 
+    #: An answer can be made to go on to its token limit.
     ignore_eos: bool = True
-    """An answer can be made to go on to its token limit."""
     limit_name: str = "max_tokens"
+    #: Token counts come with a stream when asked for.
     usage: bool = True
-    """Token counts come with a stream when asked for."""
+    #: A base model has no chat template: its prompts go to /v1/completions as they are.
     chat: bool = True
-    """A base model has no chat template: its prompts go to /v1/completions as they are."""
 
     @property
     def path(self) -> str:
@@ -64,14 +64,14 @@ DIALECTS: Final = (
 class Target:
     """One model of a server. Copies of it are cheap; it holds no connection."""
 
+    #: Without a slash at the end and without /v1; it never holds credentials.
     url: str
-    """Without a slash at the end and without /v1; it never holds credentials."""
     model: str
+    #: Most tokens of prompt and answer together, where the server tells.
     max_model_len: int | None = None
-    """Most tokens of prompt and answer together, where the server tells."""
     dialect: Dialect = Dialect()
+    #: Sent with every request; the API key is among them, so they belong in no report.
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Sent with every request; the API key is among them, so they belong in no report."""
     tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
 
     def body(self, text: str, max_tokens: int, *, whole: bool = False) -> dict[str, Any]:

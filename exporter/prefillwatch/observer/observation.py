@@ -21,17 +21,19 @@ from prefillwatch.export.page_files import live_page
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.export.spec import window_name
 from prefillwatch.export.viewers import Viewers
-from prefillwatch.observer import engine_gauges, own_gauges
-from prefillwatch.observer.accounts import Accounts
-from prefillwatch.observer.advice import advice_now
-from prefillwatch.observer.figures import figures
-from prefillwatch.observer.gauges import Gauges
-from prefillwatch.observer.incidents import IncidentHistory, wall_offset
-from prefillwatch.observer.link_gauges import publish_link
-from prefillwatch.observer.live import LiveFeed
-from prefillwatch.observer.procfs import read_process
-from prefillwatch.observer.publish import Publisher
-from prefillwatch.observer.state import relay_now, streams_now
+from prefillwatch.observer.api import Accounts, IncidentHistory, advice_now, relay_now, streams_now, wall_offset
+from prefillwatch.observer.intake import read_process
+from prefillwatch.observer.live import LiveFeed, live_figures
+from prefillwatch.observer.metrics import (
+    Gauges,
+    Publisher,
+    publish_control,
+    publish_gpus,
+    publish_link,
+    publish_processes,
+    publish_relays,
+    publish_upstream,
+)
 from prefillwatch.story import Account
 from prefillwatch.units import NS
 
@@ -60,7 +62,7 @@ class Observation:
         self.names = ModelNames(settings.max_models)
         self.registry = Registry()
         self.history = IncidentHistory(self.names, incident_prefix, wall_offset)
-        self.publisher = Publisher(self.registry, self.names, PromptBuckets(settings.prompt_buckets), self.history)
+        self.publisher = Publisher(self.registry, self.names, PromptBuckets(settings.prompt_buckets), self.history.add)
         self.core = Core(
             settings,
             self.names,
@@ -111,13 +113,13 @@ class Observation:
             self.feed(Look())
         core, registry, now_ns = self.core, self.registry, self.clock()
         self._gauges.refresh(self.known_now())
-        engine_gauges.publish_upstream(registry, core.upstream.snapshot(now_ns))
-        engine_gauges.publish_gpus(registry, core.gpus)
+        publish_upstream(registry, core.upstream.snapshot(now_ns))
+        publish_gpus(registry, core.gpus)
         if self._plugin:
             publish_link(registry, core.engine_links, core.engine_steps, core.ledger, now_ns)
-        own_gauges.publish_relays(registry, core.relays)
-        own_gauges.publish_control(registry, core.control)
-        own_gauges.publish_processes(registry, core.control.processes, read_process)
+        publish_relays(registry, core.relays)
+        publish_control(registry, core.control)
+        publish_processes(registry, core.control.processes, read_process)
         return registry.snapshot()
 
     def state(self) -> dict[str, Any]:
@@ -176,7 +178,7 @@ class Observation:
         windows = tuple(map(window_name, self.core.settings.windows))
         ready, reason = self.ready()
         return {
-            **figures(self.snapshot(), advice_now(ledger, self.names), windows, ledger.buckets.labels),
+            **live_figures(self.snapshot(), advice_now(ledger, self.names), windows, ledger.buckets.labels),
             "ready": ready,
             "reason": reason,
             "server": self.core.upstream.snapshot(self.clock()).server,

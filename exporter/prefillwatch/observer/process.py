@@ -24,7 +24,7 @@ from prefillwatch.engine.upstream import Scrapes
 from prefillwatch.export.admin import create_app
 from prefillwatch.export.admin_auth import Credentials
 from prefillwatch.export.admin_server import serve_passed
-from prefillwatch.observer.engine_link import EngineLink
+from prefillwatch.observer.intake import EngineLink
 from prefillwatch.observer.observation import Observation
 from prefillwatch.settings.control import READY_LINE, decode_control
 from prefillwatch.settings.processes import ObserverSettings

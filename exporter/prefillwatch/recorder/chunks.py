@@ -121,7 +121,8 @@ class ChunkBuilder:
                 payloads,
             )
         )
-        self.__init__()  # type: ignore[misc]
+        self._entries = bytearray()
+        self._times, self._keys, self._payloads = [], [], []
         return content
 
 

@@ -8,7 +8,7 @@ While it is not complete, what follows is to be fed again: one call does not tak
 from __future__ import annotations
 
 import re
-from typing import Final, Protocol
+from typing import Final
 
 from prefillwatch.relay.errors import FramingError
 from prefillwatch.relay.http_head import Header, parse_trailer
@@ -28,12 +28,6 @@ _PLAIN_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n")
 #: What can still become a size line.
 _SIZE_LINE_START: Final = re.compile(rb"[0-9A-Fa-f]{1,15}(?:[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?)\r?")
 _TEXT_OF_LINE: Final = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*\r?")
-
-
-class Scanner(Protocol):
-    done: bool
-
-    def feed(self, data: bytes) -> tuple[int, bytes]: ...
 
 
 class LengthScanner:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-#: What stands for a figure that there is none of.
+#: Shown in place of a figure that is not known.
 ABSENT: Final = "–"
 
-#: Units by their seconds, each with the size from which on the next is taken.
+#: Units with their seconds, and the size at which the next larger unit is taken.
 _UNITS: Final = ((1e-6, "µs", 1000), (1e-3, "ms", 1000), (1.0, "s", 120), (60.0, "min", 120), (3600.0, "h", math.inf))
 
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-#: Narrower than this a line is not made; words that are longer stand out.
+#: Lines are never narrower than this; longer words stick out.
 _NARROWEST: Final = 40
 _KEPT_TOGETHER: Final = re.compile(r"(?<=\d) (?=(?:µs|ms|s|min|h|%|×)(?:[\s).,;:]|$))|(?<= – ) (?=\d)|(?<=--repeats) ")
 

@@ -28,7 +28,7 @@ class Restarts(msgspec.Struct, frozen=True, kw_only=True):
     observer: int = 0
 
 
-#: The state of a relay with which all is well.
+#: The state of a healthy relay.
 SERVING: Final = "serving"
 
 

@@ -25,9 +25,9 @@ from prefillwatch.settings.quantities import (
     parse_tokens,
 )
 
-#: What the kernel takes for an address, less the zero at its end.
+#: Longest path of a unix socket, without the zero at its end.
 _LONGEST_SOCKET_PATH: Final = 107
-#: No setting needs more, and what computes in 64-bit nanoseconds or bytes can hold these.
+#: No setting needs more, and 64-bit nanoseconds or bytes can hold these.
 _LONGEST_DURATION: Final = 365 * 86400.0
 _LARGEST_SIZE: Final = 2**40
 _LARGEST_SECRET: Final = 2**16
@@ -39,7 +39,7 @@ _FALSE: Final = {"false", "no", "off", "0"}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a setting holds. Used in ``Annotated``: the reader runs before pydantic checks the type."""
+    """The kind of a setting's value. Used in ``Annotated``: the reader runs before pydantic checks the type."""
 
     read: Callable[[Any], Any]
     metavar: str
@@ -50,7 +50,7 @@ class Kind:
 
 
 def text(value: Any) -> str:
-    """A plain value as text. YAML reads ``8080`` as a number, which is what the user wrote all the same."""
+    """A plain value as text. YAML reads ``8080`` as a number, but the user wrote text."""
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         return str(value)
     if value is None:
@@ -61,7 +61,7 @@ def text(value: Any) -> str:
 
 
 def kind_in_yaml(value: Any) -> str:
-    """What YAML has read, in the words of a person, and not its content, which aliases can make endless."""
+    """A description of what YAML has read, without its content, which aliases can make endless."""
     for kind, words in _YAML_KINDS:
         if isinstance(value, kind):
             return words

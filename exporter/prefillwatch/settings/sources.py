@@ -23,9 +23,9 @@ from prefillwatch.settings.kinds import kind_in_yaml
 
 ENV_PREFIX: Final = "PREFILLWATCH_"
 CONFIG_ENV: Final = "PREFILLWATCH_CONFIG"
-#: Read by the experiments, which have no settings: it may be in the environment of the sidecar as well.
+#: Read by the experiments, not by the sidecar; it may be in the sidecar's environment as well.
 KEY_ENV: Final = "PREFILLWATCH_API_KEY"
-#: More than any configuration; what is larger is another file, and would only be read for long.
+#: Larger than any configuration; a larger file is something else and would take long to read.
 _LARGEST_FILE: Final = 2**20
 # Kubernetes sets these for a Service called "prefillwatch…"; they are not meant for us.
 _SERVICE_LINK: Final = re.compile(

@@ -1,4 +1,5 @@
-"""The settings of each process, by name: what `declared.Settings` marks for it, and what the supervisor adds.
+"""The settings of each process, by name: those that `declared.Settings` marks for it, and those that the supervisor
+adds. A name that a process does not know, or that it lacks, is a TypeError: a name stands on both sides or on neither.
 
 Whatever a process does not know, and whatever it lacks, is a TypeError here: a name stands on both sides or on none.
 """

@@ -1,5 +1,7 @@
 """What a step takes that carries no prompt."""
 
+import pytest
+
 from prefillwatch.analysis.cost.clear_step import ClearStep
 from prefillwatch.units import MS
 
@@ -53,3 +55,27 @@ def test_where_somebody_always_waits_the_quicker_steps_stand_in() -> None:
 def test_steps_known_to_be_clear_count_for_more_than_others() -> None:
     clear = learn(ClearStep(), *[3] * 100, waiting=True)
     assert learn(clear, *[10] * 8).expect_ns(6) == 10 * MS
+
+
+@pytest.mark.parametrize(("newer", "expected"), [(28, 20), (40, 30)])
+def test_the_last_sixty_four_steps_count(newer: int, expected: int) -> None:
+    clear = learn(ClearStep(), *[20] * 200)
+    assert learn(clear, *[30] * newer).expect_ns(6) == expected * MS
+
+
+def test_a_long_step_is_five_standard_deviations_from_the_median() -> None:
+    """Of the steps a third is 1 ms shorter than 20 ms and a third 1 ms longer: a deviation of 1.48 ms."""
+    clear = learn(ClearStep(), *[19, 20, 21] * 20)
+    assert 27 * MS < clear.long_ns(6) < 28 * MS
+
+
+@pytest.mark.parametrize(("quick", "expected"), [(6, 20), (4, 100)])
+def test_of_all_steps_a_quarter_must_be_quick(quick: int, expected: int) -> None:
+    clear = learn(ClearStep(), *[20] * quick, *[100] * (20 - quick), waiting=True)
+    assert clear.expect_ns(6) == expected * MS
+
+
+@pytest.mark.parametrize(("slower", "expected"), [(38, 38), (42, 20)])
+def test_steps_up_to_twice_the_quickest_are_quick_too(slower: int, expected: int) -> None:
+    clear = learn(ClearStep(), *[20] * 6, *[slower] * 14, waiting=True)
+    assert clear.expect_ns(6) == expected * MS

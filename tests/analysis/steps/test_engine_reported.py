@@ -42,6 +42,17 @@ def test_of_prompts_that_came_together_first_tokens_tell_who_was_served_first() 
     assert members(0, 100, 2048, 2, document, chat) == {"chat": 30, "document": 2018}
 
 
+def test_a_first_token_of_a_step_comes_within_twenty_milliseconds_of_its_end() -> None:
+    for first, is_its in ((119, True), (121, False)):
+        document, chat = prompt("document", 0, 4000, first=301), prompt("chat", 0.5, 30, first=first)
+        assert (members(0, 100, 2048, 2, document, chat)["chat"] == 30) is is_its
+
+
+def test_and_no_more_than_five_before_it() -> None:
+    assert members(0, 100, 50, 1, prompt("a", 0, 50, first=96)) == {"a": 50}
+    assert members(0, 100, 50, 1, prompt("a", 0, 50, first=94)) == {}
+
+
 def test_a_prompt_that_was_begun_goes_before_one_that_came_earlier() -> None:
     held_up, begun = prompt("late", 0, 3000), prompt("begun", 10, 3000)
     begun.reported = 2048

@@ -127,6 +127,24 @@ def test_leaving_and_joining_within_one_batch() -> None:
     assert feed(heartbeat, (510, "a"), (710, "a"), (720, "a")) == [(490, 500, 1), (500, 510, 1), (700, 710, 1)]
 
 
+def test_one_that_leaves_makes_room_for_the_next_before_its_last_reads_are_fed() -> None:
+    heartbeat = beating("a", until=500)
+    heartbeat.leaves()
+    heartbeat.joined(1, 700 * MS)
+    assert feed(heartbeat, (510, "a"), (710, "b"), (720, "b")) == [(490, 500, 1), (500, 510, 1), (700, 710, 1)]
+    heartbeat.left(0)
+    heartbeat.joined(2, 725 * MS)
+    assert feed(heartbeat, (730, "b"), (730, "c"), (740, "b")) == [(710, 720, 1), (720, 730, 2)]
+
+
+def test_one_that_was_said_to_leave_and_goes_on_keeps_the_clock() -> None:
+    heartbeat = beating("a", until=500)
+    heartbeat.leaves()
+    heartbeat.stays()
+    heartbeat.joined(1, 700 * MS)
+    assert feed(heartbeat, (710, "a"), (710, "b"), (720, "a")) == [(490, 500, 1), (500, 710, 2)]
+
+
 def test_no_step_is_measured_across_a_hole() -> None:
     heartbeat = beating("ab", until=500)
     heartbeat.hole()

@@ -48,6 +48,21 @@ def test_a_first_token_may_come_a_little_before_the_first_read_of_its_step() -> 
     assert maker(steps(10, 60, 70), first_ms=55) == 60
 
 
+def test_but_no_more_than_ten_milliseconds() -> None:
+    assert maker(steps(10, 20, 60, 110), first_ms=51) == 60
+    assert maker(steps(10, 20, 60, 110), first_ms=49) != 60
+
+
+def test_its_step_took_half_of_what_the_prompt_should_cost() -> None:
+    """300 tokens should cost 30 ms beyond a clear step of 10 ms."""
+    assert maker(steps(10, 20, 46, 56, 66), first_ms=58) == 46
+    assert maker(steps(10, 20, 44, 54, 64), first_ms=56) != 44
+
+
+def test_a_splinter_of_a_step_is_not_clear() -> None:
+    assert [step.is_clear for step in steps(10, 16.5, 22).all] == [True, True, False]
+
+
 def test_a_small_prompt_was_in_the_last_step_before_its_first_token() -> None:
     assert maker(steps(10, 20, 30, 40), first_ms=32, tokens=5) == 30
 

@@ -37,6 +37,22 @@ def test_nothing_is_known_until_a_few_gaps_are() -> None:
     assert baselines.of_slot(0) == pytest.approx(0.02)
 
 
+@pytest.mark.parametrize(("newer", "expected"), [(500, 0.02), (600, 0.03)])
+def test_the_last_thousand_gaps_of_a_model_count(newer: int, expected: float) -> None:
+    baselines = fresh()
+    for gap, count in ((0.02, 1500), (0.03, newer)):
+        for _ in range(count):
+            note(baselines, [0], [gap])
+    assert baselines.of_model(0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("batch", "kept"), [(16, 16), (20, 10), (64, 16)])
+def test_no_batch_leaves_more_than_sixteen_gaps_to_its_model(batch: int, kept: int) -> None:
+    baselines = fresh()
+    note(baselines, [0] * batch, [0.02] * batch)
+    assert len(baselines.newest(0, 1000)) == kept
+
+
 def test_a_slow_start_does_not_stick() -> None:
     """The first gap after boot compiles for ten seconds."""
     baselines = fresh()

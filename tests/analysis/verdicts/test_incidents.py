@@ -53,6 +53,13 @@ def test_another_cause_or_a_long_rest_begins_another() -> None:
     ]
 
 
+@pytest.mark.parametrize(("rest_s", "incidents"), [(0.9, 1), (1.1, 2)])
+def test_up_to_a_second_of_rest_it_goes_on(rest_s: float, incidents: int) -> None:
+    book = IncidentBook()
+    settle(book, stall(10, 11), stall(11 + rest_s, 13))
+    assert len(close(book)) == incidents
+
+
 def test_two_kinds_never_mix() -> None:
     book = IncidentBook()
     settle(book, stall(10, 11))

@@ -10,7 +10,7 @@ from prefillwatch.analysis.requests.request import Request
 from prefillwatch.analysis.settings import StallRule
 from prefillwatch.analysis.tokens.gaps import GapBook
 from prefillwatch.analysis.tokens.pending import Gaps
-from prefillwatch.analysis.verdicts.stalls import StallWatch
+from prefillwatch.analysis.verdicts.stalls import StallWatch, least_seconds_of
 from prefillwatch.units import MS
 
 
@@ -125,6 +125,20 @@ def test_a_stream_that_left_has_no_open_stall() -> None:
     assert watched.lasting(1300) == []
 
 
+def test_what_was_held_back_comes_within_three_tenths_of_a_second() -> None:
+    (stall,) = Watched().read(2200, 2280, 2360, 2440, 2499, 2501)
+    assert [read.time_ns // MS for read in stall.after] == [2280, 2360, 2440, 2499]
+
+
+@pytest.mark.parametrize(("events", "held_back"), [(4, 0.0), (5, 19.0)])
+def test_five_events_show_how_long_the_text_of_one_is(events: int, held_back: float) -> None:
+    watched = Watched()
+    watched.request.events, watched.request.chars = events, 4 * events
+    watched.watch.returned(watched.request, watched.slot, 2200 * MS, 1, 80)
+    (stall,) = watched.read(2200)
+    assert stall.held_back == held_back
+
+
 def test_the_rule_can_be_set() -> None:
     rule = StallRule(min_gap=0.05, factor=2.0, always=0.5)
     assert Watched(rule).read(1045) == []
@@ -135,7 +149,7 @@ def test_the_rule_can_be_set() -> None:
 def test_the_least_that_is_a_stall_is_the_same_for_many_baselines_at_once() -> None:
     rule = StallRule()
     baselines = np.array([0.0, 0.001, 0.024, 0.025, 0.026, 0.1, 0.249, 0.25, 0.26, 5.0])
-    assert rule.least_seconds_of(baselines).tolist() == [rule.least_seconds(each) for each in baselines.tolist()]
+    assert least_seconds_of(rule, baselines).tolist() == [rule.least_seconds(each) for each in baselines.tolist()]
 
 
 def test_a_slow_stream_stalls_by_its_own_measure_among_quick_ones() -> None:

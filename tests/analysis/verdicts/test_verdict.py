@@ -118,3 +118,29 @@ def test_evidence_is_plain_json() -> None:
     evidence = case(**PREFILL | {"prefill_possible": math.inf, "cost_known": False}).evidence()
     assert json.loads(json.dumps(evidence, allow_nan=False)) == evidence
     assert evidence["prefill_possible_seconds"] is None
+
+
+BUNCH = {"caught_up": 45.0}
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        (BUNCH | {"events": 4, "burst_before": 4}, "buffering"),
+        (BUNCH | {"events": 3, "burst_before": 3}, "frontend"),
+        (BUNCH | {"events": 10, "burst_before": 20}, "buffering"),
+        (BUNCH | {"events": 10, "burst_before": 21}, "frontend"),
+        ({"withheld": 200.0, "caught_up": 32.0}, "frontend"),
+        ({"withheld": 200.0, "caught_up": 31.0}, "prefill"),
+        ({"withheld": 2.0, "caught_up": 2.0}, "frontend"),
+        ({"withheld": 2.0, "caught_up": 1.9}, "prefill"),
+        ({"withheld": 4.0, "by_text": 4.0}, "frontend"),
+        ({"withheld": 4.0, "by_text": 3.9}, "prefill"),
+        ({"withheld": 4.0, "by_text": 3.0, "streams": 2}, "prefill"),
+        ({"withheld": 4.0, "by_text": 3.0, "streams": 3}, "frontend"),
+        (LEFT_OUT | {"gauges_known": True, "kv_usage": 0.95}, "preemption"),
+        (LEFT_OUT | {"gauges_known": True, "kv_usage": 0.94}, "unattributed"),
+    ],
+)
+def test_just_enough_of_a_sign_and_just_too_little(facts: dict[str, Any], cause: str) -> None:
+    assert judge(case(**PREFILL | facts)) == cause

@@ -261,7 +261,7 @@ class TestAbort:
         run(e, 2)
         assert e.blocks.usage > 0
         assert e.abort("a")
-        assert (e.blocks.usage, e.running, e.has_work) == (0.0, 0, False)
+        assert (e.blocks.usage, e.running, e.waiting) == (0.0, 0, 0)
         assert e.step(0) is None
 
     def test_takes_a_waiting_request_out_of_the_queue(self) -> None:

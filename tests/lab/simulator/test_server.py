@@ -370,7 +370,7 @@ class TestRefusals:
             assert set(error) == {"message", "type", "param", "code"}
             assert (error["code"], error["param"]) == (status, param)
             assert message in error["message"]
-            assert not client.server.engine.has_work
+            assert client.server.engine.running + client.server.engine.waiting == 0
 
         with_server(scenario)
 
@@ -476,7 +476,7 @@ class TestClientGone:
             await reader.readuntil(b'"content":" ')
             assert client.server.engine.running == 1
             writer.close()
-            await soon(lambda: not client.server.engine.has_work)
+            await soon(lambda: client.server.engine.running + client.server.engine.waiting == 0)
             assert client.server.engine.blocks.usage == 0.0
             samples = await client.metrics()
             assert samples["sim:aborted_requests_total"] == 1
@@ -489,7 +489,7 @@ class TestClientGone:
             _, writer = await client.open("POST", CHAT, ASK | {"max_tokens": 8000, "n": 4})
             await soon(lambda: client.server.engine.running == 4)
             writer.close()
-            await soon(lambda: not client.server.engine.has_work)
+            await soon(lambda: client.server.engine.running + client.server.engine.waiting == 0)
 
         with_server(scenario)
 
@@ -502,7 +502,7 @@ class TestClientGone:
             waiting.close()
             await soon(lambda: client.server.engine.waiting == 0)
             running.close()
-            await soon(lambda: not client.server.engine.has_work)
+            await soon(lambda: client.server.engine.running + client.server.engine.waiting == 0)
 
         with_server(scenario, SimSettings(preset="small", served_model_name=MODEL, max_num_seqs=1))
 
@@ -549,7 +549,7 @@ class TestConnections:
             reader, writer = await client.open("POST", CHAT, body, "Connection: close")
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             await soon(lambda: client.server.engine.running == 64)
-            await soon(lambda: not client.server.engine.has_work)
+            await soon(lambda: client.server.engine.running + client.server.engine.waiting == 0)
             writer.transport.resume_reading()  # type: ignore[attr-defined]
             raw = await asyncio.wait_for(reader.read(), 20)
             writer.close()

@@ -63,12 +63,12 @@ class MadeStep:
     milliseconds: float
     prompt_tokens: int = 0
     answers: int = 4
+    #: Launches by which the autotuner tries `chunk_fwd_kernel_o` in the first linear layer.
     tries: int = 0
-    """Launches by which the autotuner tries `chunk_fwd_kernel_o` in the first linear layer."""
 
 
+#: Four answers, and a prompt of 6,001 tokens taken in by 17 steps of 39 ms.
 ARTICLE = (*[MadeStep(22.0)] * 12, *[MadeStep(39.0, 353)] * 17, *[MadeStep(22.0)] * 24)
-"""Four answers, and a prompt of 6,001 tokens taken in by 17 steps of 39 ms."""
 
 
 @dataclass
@@ -80,8 +80,8 @@ class GpuTrace:
     chooses_tokens: bool = True
     noise: bool = True
     start_us: float = 5_134_147_559_064.919
+    #: Milliseconds without work after a step, by its index.
     pause_after: dict[int, float] = field(default_factory=dict)
-    """Milliseconds without work after a step, by its index."""
 
     def events(self) -> Iterator[Event]:
         now = self.start_us

@@ -25,8 +25,8 @@ class ProfiledServer:
     folder: Path
     start_status: int = 200
     stop_status: int = 200
+    #: Path and JSON of each request to the profiler.
     told: list[tuple[str, Any]] = field(default_factory=list)
-    """Path and JSON of each request to the profiler."""
     chats: int = 0
     on_start: Callable[[], None] = lambda: None
     url: str = ""

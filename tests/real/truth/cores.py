@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.real.engine import Engine, descendants, process_name
+from tests.real.engine import descendants, process_name
+from tests.real.served import Server
 from tests.real.sidecar import Sidecar
 
 INTERVAL_SECONDS = 0.05
 Sample = tuple[int, dict[str, int]]
 
 
-def main_threads(engine: Engine, sidecar: Sidecar) -> dict[str, tuple[int, int]]:
+def main_threads(engine: Server, sidecar: Sidecar) -> dict[str, tuple[int, int]]:
     """Process and thread of everybody on the way of a token, by role. The thread that talks is the first everywhere."""
     found = {"api_server": engine.process.pid, "engine": engine.core_pid(), "client": os.getpid()}
     for pid in descendants(engine.process.pid):

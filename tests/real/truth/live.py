@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.real.client import ask
-from tests.real.engine import MODEL_NAME, Engine
-from tests.real.record_workload import Sent, Session, engine_facts, write_recording
+from tests.real.engine import MODEL_NAME
+from tests.real.record_workload import Session, write_recording
+from tests.real.served import CHAT, Sent, Server
 from tests.real.sidecar import Metrics, Sidecar
 from tests.real.truth.cores import CoreWatch, main_threads
 from tests.real.truth.hop import BufferingHop
 from tests.real.truth.slow_reader import CHOICES, read_slowly
 
-CHAT = "/v1/chat/completions"
 #: Decoding alone at the beginning of a scenario; the last stall of the one before is closed by then.
 LEAD_SECONDS = 2.5
 #: Verdicts are final within this: half a minute for a timeline that does not settle, and the chain of an incident.
@@ -29,19 +29,22 @@ SCRAPE_SECONDS = 2.0
 class Live(Session):
     """A recording session whose requests go through a sidecar, under ids that no other scenario has."""
 
-    def __init__(self, engine: Engine, sidecar: Sidecar, hop: BufferingHop | None, name: str) -> None:
+    def __init__(self, engine: Server, sidecar: Sidecar, hop: BufferingHop | None, name: str) -> None:
         super().__init__(engine, seed=len(name))
         self.sidecar, self.hop, self.name = sidecar, hop, name
         self.scrapes: list[dict[str, Any]] = []
 
-    def send(
-        self, name: str, role: str, text: str, max_tokens: int, shared: tuple[str, str] | None = None, **extra: Any
-    ) -> asyncio.Task[None]:
-        return super().send(f"{self.name}-{name}", role, text, max_tokens, shared, **extra)
+    def send(self, name: str, role: str, text: str, max_tokens: int, *more: Any, **extra: Any) -> asyncio.Task[None]:
+        return super().send(f"{self.name}-{name}", role, text, max_tokens, *more, **extra)
 
     async def _exchange(self, sent: Sent) -> None:
         headers = {"X-Request-Id": sent.id}
-        sent.answer = await ask(self.sidecar.port, CHAT, sent.body, headers, leave=self.over, limit_seconds=900)
+        port = self.engine.port if sent.past_sidecar else self.sidecar.port
+        leave = self.over
+        if sent.leaves_after:
+            leave = asyncio.Event()
+            asyncio.get_running_loop().call_later(sent.leaves_after, leave.set)
+        sent.answer = await ask(port, sent.path, sent.body, headers, leave=leave, limit_seconds=900)
 
     async def slow_reader(self, first: float, pause: float, tokens: int) -> None:
         """Somebody who asks for a lot and takes nothing for a while; not part of the recording, but for the fault."""
@@ -135,7 +138,7 @@ def said_path(recording: Path) -> Path:
     return recording.with_name(recording.name.removesuffix(".jsonl.gz") + ".said.json")
 
 
-def play(scenario: Scenario, engine: Engine, sidecar: Sidecar, hop: BufferingHop | None, out: Path) -> Take:
+def play(scenario: Scenario, engine: Server, sidecar: Sidecar, hop: BufferingHop | None, out: Path) -> Take:
     started_unix = time.time()
     live = Live(engine, sidecar, hop, scenario.name)
     with CoreWatch(main_threads(engine, sidecar)) as cores:
@@ -147,7 +150,7 @@ def play(scenario: Scenario, engine: Engine, sidecar: Sidecar, hop: BufferingHop
         "format": 1,
         "workload": scenario.name,
         "about": scenario.about,
-        "engine": engine_facts(engine),
+        "engine": engine.facts(),
         "started_unix": started_unix,
         "started_monotonic_ns": live.started_ns,
         "sidecar": str(sidecar.log_path),

@@ -165,9 +165,12 @@ def outcome(
     return "empty" if generating and tokens == 0 and 200 <= status < 300 else "ok"
 
 
+#: The client left before it had its answer.
+CLIENT_CLOSED: Final = "client_closed"
+
 #: Endings that only the last event's having passed makes good. A cut is our doing: neither upstream's nor the client's.
 _BROKEN_OFF: Final[dict[Finish, Outcome | Lost]] = {
-    Finish.CLIENT_CLOSED: "client_closed",
+    Finish.CLIENT_CLOSED: CLIENT_CLOSED,
     Finish.CUT: "error",
     Finish.LOST: LOST,
 }

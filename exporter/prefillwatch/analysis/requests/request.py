@@ -41,7 +41,6 @@ class Request:
     slots: dict[int, int] = field(default_factory=dict)  # choice -> slot in the token books
     over: set[int] = field(default_factory=set)  # choices that said that they are done
     blocked_since_ns: int = 0  # our write to the client is blocked from here
-    blocked_ns: int = 0  # for how long it was blocked before
     blocked_spans: list[tuple[int, int]] = field(default_factory=list)  # (from, until), the latest of them
     chars: int = 0  # of generated text of choice 0, as far as it was seen
     reported_tokens: int = 0  # tokens that usage reported for single reads
@@ -80,7 +79,6 @@ class Request:
     def block(self, time_ns: int, *, blocked: bool) -> None:
         """Our write to the client is held up from here, or goes on."""
         if self.blocked_since_ns:
-            self.blocked_ns += time_ns - self.blocked_since_ns
             self.blocked_spans = [*self.blocked_spans[1 - _SPANS_KEPT :], (self.blocked_since_ns, time_ns)]
         self.blocked_since_ns = time_ns if blocked else 0
 

@@ -57,6 +57,7 @@ class Heartbeat:
         "_begun_ns",
         "_clear",
         "_decoding",
+        "_leaving",
         "_mark",
         "_most_of_a_step",
         "_owed",
@@ -84,6 +85,7 @@ class Heartbeat:
         self._streams = 0
         self._previous_end_ns: int | None = None
         self._decoding = 0
+        self._leaving = 0
         self._wakes: deque[int] = deque()
         self.closed_ns = 0
         """Every read up to this moment belongs to a step that is closed."""
@@ -104,15 +106,25 @@ class Heartbeat:
         self._grow(slot + 1)
         self._owed[slot] = False
         self._mark[slot] = -1
-        if self._decoding == 0 and seen:
+        if self._decoding <= self._leaving and seen:
             self._wakes.append(t_ns)
         self._decoding += 1
 
+    def leaves(self) -> None:
+        """A stream is over, but reads of it are still to be fed; `left` will tell which. Whoever joins when all that
+        decode have left starts the clock: the engine was idle as far as the wire tells."""
+        self._leaving += 1
+
+    def stays(self) -> None:
+        """One that was said to leave goes on."""
+        self._leaving = max(0, self._leaving - 1)
+
     def left(self, slot: int) -> None:
-        """A stream is over. With the last one the engine is idle as far as the wire tells."""
+        """A stream is over, and all its reads were fed."""
         self._grow(slot + 1)
         self._owed[slot] = False
         self._decoding = max(0, self._decoding - 1)
+        self._leaving = max(0, self._leaving - 1)
 
     def hole(self) -> None:
         """Reads were lost: no step is measured across this moment, the clock starts anew with the next read."""

@@ -45,6 +45,8 @@ class Prompt:
     """Reads were lost while it waited: where it was served is unknown."""
     first_ns: int | None = None
     gone_ns: int | None = None
+    left_ns: int | None = None
+    """Its client left, and the engine reads on."""
     engine_prefill_ns: int | None = None
     engine_start_ns: int | None = None
     reported: int = 0

@@ -3,7 +3,8 @@
 A prompt is in these books, in this order: `waiting` and `unplaced` from when it is sent; with its first token it leaves
 `waiting` and is in `firsts` until the step that made that token is known; it leaves `unplaced` when it has been put
 into its steps. One whose client leaves goes from both to `left`. An answer that is not streamed shows no first token,
-so its prompt is in `silent`, with the tokens that have no place yet.
+so its prompt is in `silent`, with the tokens that have no place yet; and so is one whose client left while the engine
+reads on, until it has been read.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class PromptQueue:
         self.left: list[Prompt] = []
         """Ended without a first token, and not placed yet."""
         self.silent: dict[Prompt, int] = {}
-        """Answers that are not streamed, with the prompt tokens that have no place yet."""
+        """Whose first tokens will not show, with the prompt tokens that have no place yet."""
         self._known: dict[Hashable, Prompt] = {}
         self._over: deque[Prompt] = deque()
         self._busy_until_ns = 0
@@ -78,6 +79,29 @@ class PromptQueue:
         if self.waiting.pop(rid, None):
             del self.unplaced[rid]
             insort(self.left, prompt, key=by_arrival)
+
+    def leave_unnoticed(self, rid: Hashable, t_ns: int) -> None:
+        """The client of a prompt left, and the engine reads on: from here on nothing but its steps will show it."""
+        prompt = self._known.get(rid)
+        if prompt is None or prompt.is_over:
+            return
+        prompt.left_ns, prompt.streamed = max(t_ns, prompt.sent_ns), False
+        if self.waiting.pop(rid, None):
+            del self.unplaced[rid]
+            self.silent[prompt] = prompt.uncached
+
+    def read_silently(self, prompt: Prompt, rest: int, t_ns: int) -> None:
+        """Of a prompt whose first token will not show, so many tokens have no place yet."""
+        self.silent[prompt] = rest
+        if not rest and prompt.left_ns is not None and not prompt.is_over:
+            prompt.gone_ns = max(t_ns, prompt.left_ns)
+            self._end(prompt, prompt.gone_ns)
+
+    def read_all_that_left(self, before_ns: int, t_ns: int) -> None:
+        """What was left behind before a moment has been read by now."""
+        for prompt in self.silent:
+            if prompt.left_ns is not None and prompt.left_ns < before_ns:
+                self.read_silently(prompt, 0, t_ns)
 
     def _end(self, prompt: Prompt, t_ns: int) -> None:
         self._busy_until_ns = max(self._busy_until_ns, t_ns)
@@ -151,10 +175,11 @@ class PromptQueue:
         longest_ns = next(queued, step_end_ns)
         for prompt in self.silent:
             if prompt.sent_ns <= min(sent_until_ns, longest_ns):
-                self.silent[prompt] = 0
+                self.read_silently(prompt, 0, step_end_ns)
 
     def forget(self, before_ns: int, most: int) -> None:
         """Forget those that were over before a moment, and all but so many of the others that are over."""
+        self.read_all_that_left(before_ns, before_ns)
         while self._over and (self._over[0].over_ns < before_ns or len(self._over) > most):
             prompt = self._over.popleft()
             if self._known.get(prompt.rid) is prompt:

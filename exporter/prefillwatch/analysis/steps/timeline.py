@@ -151,9 +151,17 @@ class PrefillTimeline:
         """The first token of a request was read."""
         self._queue.first_token(rid, t_ns)
 
-    def gone(self, rid: Hashable, t_ns: int) -> None:
-        """A request ended without a first token: its client left, it failed, or its answer was not streamed."""
-        self._queue.leave(rid, t_ns)
+    def gone(self, rid: Hashable, t_ns: int, *, reads_on: bool = False) -> None:
+        """A request ended without a first token: its client left, it failed, or its answer was not streamed.
+        ``reads_on``: the engine reads its prompt to the end all the same."""
+        if reads_on:
+            self._queue.leave_unnoticed(rid, t_ns)
+        else:
+            self._queue.leave(rid, t_ns)
+
+    def nobody_reads_on(self, t_ns: int) -> None:
+        """The engine had nothing to do at this moment but what we know of."""
+        self._queue.read_all_that_left(t_ns, t_ns)
 
     def steps(self, steps: Iterable[Step]) -> None:
         """Steps that closed, from the heartbeat."""
@@ -416,10 +424,10 @@ class PrefillTimeline:
         """Give a long step to prompts whose first tokens never show, or to the guess when time has run out for it."""
         silent = self._queue.silent
         for prompt in sorted(silent, key=by_arrival):
-            silent[prompt] = self._packing.fill_rest(step, prompt, silent[prompt])
+            self._queue.read_silently(prompt, self._packing.fill_rest(step, prompt, silent[prompt]), step.end_ns)
         if step.end_ns > self._closed_ns:
             for prompt, tokens in step.guesses:
-                if not prompt.is_over:
+                if not prompt.is_over and prompt not in silent:
                     step.put(prompt, tokens, 0, self.engine.cost)
 
     def _finish_all(self) -> None:

@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from prefillwatch.analysis.arrays import IntArray
 from prefillwatch.units import NS
 
 #: Powers of two that end a level; beyond the last there is one more.
@@ -42,38 +45,89 @@ class LevelTotals(NamedTuple):
 
 
 class ConcurrencyMeter:
-    """Running totals per level, of one model. Times are monotonic nanoseconds; a clock that steps back adds nothing."""
+    """Running totals per level, of one model. Times are monotonic nanoseconds; a clock that steps back adds nothing.
 
-    __slots__ = ("_level", "_nanoseconds", "_requests", "_since_ns", "_tokens")
+    What happened is told in any order and counted by `settle`, in order of time: a stream counts from its first token
+    to its last, whichever of both is heard of first.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_counts",
+        "_decoding",
+        "_ended",
+        "_finished",
+        "_nanoseconds",
+        "_requests",
+        "_since_ns",
+        "_times",
+        "_tokens",
+    )
 
     def __init__(self) -> None:
         levels = len(LEVEL_LABELS)
         self._nanoseconds = [0] * levels
         self._tokens = [0] * levels
         self._requests = [0] * levels
-        self._level = 0
+        self._decoding = 0
         self._since_ns: int | None = None
+        self._begun: list[int] = []
+        self._ended: list[int] = []
+        self._finished: list[int] = []
+        self._times: list[IntArray] = []
+        self._counts: list[IntArray] = []
 
-    def change(self, now_ns: int, decoding: int) -> None:
-        """From now on so many streams decode. The first call begins the time watched."""
-        self.settle(now_ns)
-        self._level = level(decoding)
+    def begun(self, at_ns: int, streams: int = 1) -> None:
+        """The first token of a stream came, or of so many."""
+        self._begun += [at_ns] * streams
+
+    def ended(self, at_ns: int, streams: int = 1) -> None:
+        """A stream is over, or so many are."""
+        self._ended += [at_ns] * streams
+
+    def tokens(self, times_ns: IntArray, counts: IntArray) -> None:
+        """Reads with so many tokens each."""
+        self._times.append(times_ns)
+        self._counts.append(counts)
+
+    def finished(self, at_ns: int) -> None:
+        """A request finished; at the level that it was part of."""
+        self._finished.append(at_ns)
 
     def settle(self, now_ns: int) -> None:
-        """Account for the time until now, so that totals read next are up to date."""
+        """Account for what happened until now. All of it must have been told."""
+        if not (self._begun or self._ended):
+            self._spend(self._decoding, now_ns)
+            self._tokens[level(self._decoding)] += sum(int(counts.sum()) for counts in self._counts)
+            self._requests[level(self._decoding)] += len(self._finished)
+        else:
+            self._settle_changes()
+            self._spend(self._decoding, now_ns)
+        for told in (self._begun, self._ended, self._finished, self._times, self._counts):
+            told.clear()
+
+    def _settle_changes(self) -> None:
+        begun, ended = np.sort(np.array(self._begun, np.int64)), np.sort(np.array(self._ended, np.int64))
+        if self._times:
+            times, counts = np.concatenate(self._times), np.concatenate(self._counts)
+            # What comes with the first token or the last is of a stream that decodes.
+            decoding = self._decoding + begun.searchsorted(times, "right") - ended.searchsorted(times, "left")
+            for number in np.unique(decoding).tolist():
+                self._tokens[level(number)] += int(counts[decoding == number].sum())
+        for at_ns in self._finished:
+            number = self._decoding + int(begun.searchsorted(at_ns, "right")) - int(ended.searchsorted(at_ns, "left"))
+            self._requests[level(number)] += 1
+        for at_ns, by in sorted([(at_ns, 1) for at_ns in self._begun] + [(at_ns, -1) for at_ns in self._ended]):
+            self._spend(self._decoding, at_ns)
+            self._decoding += by
+
+    def _spend(self, decoding: int, until_ns: int) -> None:
+        """The first call begins the time watched."""
         if self._since_ns is None:
-            self._since_ns = now_ns
-        elif now_ns > self._since_ns:
-            self._nanoseconds[self._level] += now_ns - self._since_ns
-            self._since_ns = now_ns
-
-    def tokens(self, count: int) -> None:
-        """So many tokens came at the present level. For a first token, call `change` before."""
-        self._tokens[self._level] += count
-
-    def finished(self, requests: int = 1) -> None:
-        """Requests finished at the present level. Call `change` after."""
-        self._requests[self._level] += requests
+            self._since_ns = until_ns
+        elif until_ns > self._since_ns:
+            self._nanoseconds[level(decoding)] += until_ns - self._since_ns
+            self._since_ns = until_ns
 
     def totals(self) -> Iterator[LevelTotals]:
         """The totals of every level that was ever reached, in order."""

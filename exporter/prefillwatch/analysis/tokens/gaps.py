@@ -39,6 +39,10 @@ class GapBatch(NamedTuple):
     firsts: list[tuple[int, int]]
     #: Token events that came along in a read with others, by model.
     coalesced: dict[int, int]
+    #: Of each read its model, its time and its token events.
+    read_model: IntArray
+    read_ns: IntArray
+    read_events: IntArray
 
 
 class SequenceTotals(NamedTuple):
@@ -155,8 +159,9 @@ class GapBook:
         firsts = self._note_firsts(slot, time, head)
         coalesced = self._coalesced(slot, count, known & ~gap)
         self._note_reads(slot, time, count, head)
+        reads = (self._model[slot], time, count)
         slot, start, time, count = slot[gap], start[gap], time[gap], count[gap]
-        return GapBatch(slot, self._model[slot], start, time, count, firsts, coalesced)
+        return GapBatch(slot, self._model[slot], start, time, count, firsts, coalesced, *reads)
 
     def generated(self, batch: GapBatch) -> dict[int, int]:
         """Token events of a batch by model: first tokens, those that ended gaps, and coalesced ones."""

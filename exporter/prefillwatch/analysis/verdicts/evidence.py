@@ -37,6 +37,8 @@ class EnginePage:
     kv_usage: float | None = None  # of the fullest engine
     preemptions: float | None = None  # total
     started_ns: int | None = None  # start of the server process
+    prompt_tokens: float | None = None  # read so far, of whomever
+    reads_on: bool = False  # this kind of server reads a prompt to its end although the client left
     engines: int = 1
     in_flight: int = 0  # requests that we had given it for a second or more by then
     awaiting: int = 0  # those of them without a first token

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prefillwatch.analysis.arrays import BoolArray, IntArray
+from prefillwatch.analysis.arrays import BoolArray, FloatArray, IntArray
 from prefillwatch.analysis.delays import ReadAfter, Stall
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import StallRule
@@ -142,7 +142,7 @@ class StallWatch:
             which = np.flatnonzero(long)
             baselines = self._book.baselines(slots[which])
             baselines[np.isnan(baselines)] = clear_step_ns / NS
-            long[which] = lengths_ns[which] >= self._rule.least_seconds_of(baselines) * (NS * _SURELY)
+            long[which] = lengths_ns[which] >= least_seconds_of(self._rule, baselines) * (NS * _SURELY)
         return long
 
     def _reads(self, gaps: Gaps, which: npt.NDArray[np.bool_] | slice) -> list[ReadAfter]:
@@ -231,3 +231,9 @@ class StallWatch:
 def held_by_client(request: Request, start_ns: int, end_ns: int, most: float) -> bool:
     """Whether our write to its client was held up for most of this time: for this part of it."""
     return request.blocked_within(start_ns, end_ns) >= most * (end_ns - start_ns)
+
+
+def least_seconds_of(rule: StallRule, baselines_s: FloatArray) -> FloatArray:
+    """`StallRule.least_seconds` of many baselines at once, for one token each; 0 where a baseline is not known."""
+    known = np.clip(rule.factor * baselines_s, rule.min_gap, None)
+    return np.where(baselines_s > 0, np.minimum(known, rule.always), rule.always)

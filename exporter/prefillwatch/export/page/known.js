@@ -1,4 +1,4 @@
-// What the observer has told; observer/live.py says in which form. All times here are Unix milliseconds.
+// What the observer has told; observer/live/feed.py says in which form. All times here are Unix milliseconds.
 
 export const HISTORY_MS = 60000; // kept, so that one can pause and look back
 const LAG_MS = 380; // what is drawn lies so far back that all of it has arrived

@@ -38,7 +38,7 @@ _SUFFIXES: Final = {
     "us": "us",
     "ns": "ns",
 }
-#: Also with the unit behind it. What is spelt "ts" is a time without a unit, not a "t" in seconds.
+#: Also with a unit appended. "ts" is a time without a unit, not a "t" in seconds.
 _TIME_NAMES: Final = {
     **{name + suffix: unit for name in _TIMES for suffix, unit in _SUFFIXES.items() if name != "t"},
     "t": None,
@@ -48,7 +48,7 @@ _TIME_NAMES: Final = {
 _EITHER_UNIT: Final = "inputlength"
 _PROMPT: Final = re.compile("(num)?(prompt|input|context|request|prefill)(tokens|length|len)|in")
 _OUTPUT: Final = re.compile("(num)?(output|generated|response|completion|decode)(tokens|length|len)|out")
-#: Of a file's makers by fields that only they have: the usual size of a block, the unit of times where it is known.
+#: Known by fields that only one maker's files have: the usual size of a block, and the unit of times where it is known.
 _MAKERS: Final = (
     ("chatid", 16, "s"),
     ("t", 64, "s"),
@@ -60,12 +60,12 @@ _MAKERS: Final = (
 class Row:
     """A request as the file has it."""
 
+    #: In `unit`; None where the file has no times.
     time: float | None
-    """In `unit`; None where the file has no times."""
+    #: None where neither the field's name nor its form tells.
     unit: str | None
-    """None where neither the field's name nor its form tells."""
+    #: What tells the unit.
     why: str
-    """What tells the unit."""
     prompt_tokens: int
     output_tokens: int
     blocks: tuple[Hashable, ...]

@@ -28,8 +28,8 @@ _GZIP: Final = b"\x1f\x8b"
 FORM: Final = (
     'one JSON object a line such as {"arrival": 0.25, "prompt_tokens": 900, "output_tokens": 120}, or CSV with a header'
 )
+#: Where in the file, and the object there.
 Numbered = tuple[str, dict[str, Any]]
-"""Where in the file, and the object there."""
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def _parse(path: Path, number: int, text: str) -> dict[str, Any]:
 
 
 def _several_lines(path: Path, first: tuple[int, str], file: TextIO, error: Exception) -> Iterator[Numbered]:
-    """Objects that go on over several lines; a first line that is broken in itself is told as that."""
+    """Objects that span several lines. A first line that is broken in itself is reported as such."""
     if first[1].rstrip().endswith("}") or not (after := file.readline(LONGEST_LINE)).strip():
         raise ArrivalsError(f"{path}, line {first[0]}: no valid JSON ({error}); each line is one JSON object") from None
     yield from _whole(path, first[1] + after, file)

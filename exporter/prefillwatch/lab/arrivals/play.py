@@ -1,4 +1,4 @@
-"""Playing a schedule: each arrival is sent when it is due, whatever became of those before."""
+"""Plays a schedule: each arrival is sent when it is due, whatever happened to earlier ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ async def play(
     report: PlayReport | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> PlayReport:
-    """Sends each arrival when it is due, whatever became of those before, and waits for the answers.
+    """Sends each arrival when it is due, whatever happened to earlier ones, and waits for the answers. Cancelling hangs
+    up on those that still run; ``report`` holds what was measured by then.
 
     Cancelling hangs up on what still runs; what was measured so far is in the ``report`` given.
     """

@@ -41,11 +41,11 @@ MOST_ARRIVALS: Final = 500_000
 class Reading:
     """What the user says of a file; None is left to be found out."""
 
+    #: Of its times: s, ms, us or ns.
     unit: str | None = None
-    """Of its times: s, ms, us or ns."""
     block_tokens: int | None = None
+    #: Requests (or conversations) a second, where the file does not say when they came.
     rate: float | None = None
-    """Requests (or conversations) a second, where the file does not say when they came."""
     seed: int = 1
 
 

@@ -25,10 +25,10 @@ class Arrival:
     at_seconds: float
     prompt_tokens: int
     output_tokens: int
+    #: Equal ones stand for equal pieces of the prompt; empty where the file does not tell.
     blocks: tuple[Hashable, ...] = ()
-    """Equal ones stand for equal pieces of the prompt; empty where the file does not tell."""
+    #: Tokens of each piece; the last may be cut short by the prompt's end.
     block_tokens: int = MOONCAKE_BLOCK
-    """Tokens of each piece; the last may be cut short by the prompt's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Schedule:
 
     arrivals: tuple[Arrival, ...]
     left_out: int = 0
+    #: What was taken for granted in reading the file, in words: units, block sizes, what was left out.
     said: tuple[str, ...] = field(default=(), compare=False)
-    """What was taken for granted in reading the file, in words: units, block sizes, what was left out."""
 
     @property
     def seconds(self) -> float:

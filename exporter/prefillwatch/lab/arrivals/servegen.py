@@ -37,8 +37,8 @@ class Window:
     seconds: float
     rate: float
     kind: str
+    #: Of the gaps. Their scale is not kept: it follows from the rate.
     shape: float
-    """Of the gaps. Their scale is not kept: it follows from the rate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Colours have roles. A chart alone has the light ones; inside a page that defines
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from types import MappingProxyType
@@ -102,7 +103,7 @@ def to_svg(figure: Figure, *, label: str, standalone: bool = False) -> str:
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": label, "font.family": "sans-serif"}):
         figure.savefig(file, format="svg", metadata={"Date": None})
     svg = _METADATA.sub("", _PREAMBLE.sub("", file.getvalue(), count=1), count=1)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{_escaped(label)}" ', 1)
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label)}" ', 1)
     if standalone:
         return svg
     return _COLOUR.sub(lambda found: f"var(--{_ROLE_OF[found.group()]})", svg)
@@ -113,7 +114,3 @@ def to_png(figure: Figure, *, dots_per_inch: int = 144) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=dots_per_inch)
     return file.getvalue()
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")

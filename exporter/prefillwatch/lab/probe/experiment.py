@@ -23,7 +23,7 @@ from prefillwatch.units import NS
 #: Requests without a token after which a victim gives up.
 _MOST_FAILURES: Final = 3
 _PAUSE_AFTER_FAILURE_S: Final = 0.3
-#: So that the server has noticed that the victims of the run before are gone.
+#: Between two runs, so that the server has noticed that the victims of the first are gone.
 _PAUSE_BETWEEN_RUNS_S: Final = 0.5
 
 
@@ -44,8 +44,8 @@ class Progress:
     runs: int
     prompt_tokens: int
     text: str
+    #: Only the newest of these matters: a terminal shows it in place of the one before.
     passing: bool = False
-    """Only the newest of these is of interest: for a line that is written over."""
 
 
 Report = Callable[[Progress], None]
@@ -111,7 +111,7 @@ class _Probe:
             return [Lump(prompt, settings.answer_tokens) for prompt in prompts]
         return [
             Lump(
-                # Of the run before nothing shall be known to the server's prefix cache.
+                # The server's prefix cache must know nothing of the run before.
                 await maker.make(
                     max(arrival.prompt_tokens, maker.shortest),
                     [(repeat, block) for block in arrival.blocks],
@@ -124,8 +124,8 @@ class _Probe:
         ]
 
     async def _rehearse(self, maker: PromptMaker) -> None:
-        """One long prompt on an idle server: what is compiled or loaded at the first one is no freeze to report, and a
-        server that refuses it does so before any victim streams."""
+        """One long prompt on an idle server. What is compiled or loaded at the first prompt is no freeze to report, and
+        a server that refuses such a prompt does so before any victim streams."""
         tokens = max(self._settings.prompt_tokens)
         self._say(0, f"rehearsal: one prompt of {tokens:,} tokens")
         prompt = await maker.make(tokens)

@@ -77,31 +77,32 @@ class RunFigures:
     repeat: int
     overall: Spread
     window: Spread
+    #: Gaps outside the window.
     clear: Spread
-    """Gaps outside the window."""
+    #: Median gap of the warm-up.
     baseline_seconds: float | None
-    """Median gap of the warm-up."""
     warmup_worst_seconds: float | None
     window_seconds: float
     stalls: int
+    #: Seconds by which the stalls went beyond the baseline, summed over victims.
     stall_seconds: float
-    """What the stalls lasted beyond the baseline, summed over victims."""
     stalled_victims: int
+    #: Stalls while all victims streamed and no prompt was in prefill: what the machine does by itself.
     stalls_outside: int
-    """Stalls while all victims streamed but no long prompt was taken in: what the machine does by itself."""
+    #: Length of that time.
     quiet_seconds: float
-    """How long that was."""
+    #: The longest gap in the window beyond the baseline: what a reader sees as a freeze. 0 where there is none.
     worst_added_seconds: float
-    """The longest gap in the window beyond the baseline: what a reader sees as a freeze. 0 where there is none."""
+    #: Sum over the window of the time by which gaps went beyond the baseline, as a mean over the victims that streamed
+    #: in it. It ends at the last first token: how much work a prompt was that got no first token is not known.
     added_seconds: float
-    """All the time by which the window's gaps went beyond the baseline, mean over the victims that streamed in it. Up
-    to the last first token: the work of a prompt that was not taken in whole is not known."""
+    #: Victims' answers that ended in the window. Until the next one begins, such a victim is silent for no fault of the
+    #: server.
     restarts: int
-    """Answers of victims that ended in the window, so that the victim was silent by itself for a while."""
+    #: Victims that had used up all their tokens before the window's end.
     silent: int
-    """Victims that had used up all their tokens before the window's end."""
+    #: Victims with an answer that broke off.
     failed_victims: int
-    """Victims of which an answer came to a wrong end."""
     prompts: tuple[Injected, ...]
     problem: str = ""
 
@@ -112,7 +113,7 @@ class RunFigures:
 
     @property
     def work_seconds(self) -> float | None:
-        """Time that one long prompt added to a victim, all its beats together; None where none was taken in."""
+        """Seconds that one long prompt added to a victim, over all steps; None where no prompt got a first token."""
         return self.added_seconds / self.taken_in if self.taken_in and self.window.samples else None
 
 
@@ -155,7 +156,7 @@ def measure(run: Run, rule: StallRule | None = None) -> RunFigures:
 
 
 def victim_gaps(run: Run) -> list[Gap]:
-    """All gaps of all victims, an answer's own only: what lies between two answers is no gap."""
+    """All gaps of all victims, within answers: the time between two answers is no gap."""
     return [
         Gap(victim, start, end, events)
         for victim, answers in enumerate(run.victims)

@@ -13,7 +13,7 @@ _STOPPED: Final = "it was interrupted"
 
 
 class Halted(Exception):  # noqa: N818 (no error: the user wanted it, or the bound that the user set)
-    """The experiment is to end now."""
+    """The experiment has to end now."""
 
     def __init__(self, why: str, wanted: bool) -> None:
         super().__init__(why)

@@ -70,7 +70,7 @@ def _freeze(page: Page, result: ProbeResult, dose: Dose) -> None:
 
 
 def _shown(result: ProbeResult, dose: Dose) -> Run:
-    """The raw times behind the run that words are made about."""
+    """The raw times of the run that the sentences are about."""
     wanted = (dose.prompt_tokens, dose.typical.repeat)
     return next(run for run in result.runs if (run.prompt_tokens, run.repeat) == wanted)
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 #: Seconds shown before the injection and after the last first token.
 _MARGIN_S: Final = 1.5
-#: Reads of one lane beyond which ticks would be a solid bar.
+#: With more reads than this in a lane, ticks would merge into a solid bar.
 _MOST_TICKS: Final = 700
 _MOST_PROMPTS: Final = 40
 
 
 def lanes(run: Run, figures: RunFigures) -> str:
-    """Every token of every victim a tick, every long prompt a bar from its sending to its first token."""
+    """A tick for every token of every victim, and a bar for every long prompt from its sending to its first token."""
     start_ns, end_ns = run.injected_ns, run.released_ns
     prompts = [answer for answer in run.injected if answer.sent_ns][:_MOST_PROMPTS]
     height = 1.2 + 0.22 * len(run.victims) + 0.11 * len(prompts)
@@ -57,7 +57,7 @@ def lanes(run: Run, figures: RunFigures) -> str:
 
 
 def _ticks(on: Axes, times: np.ndarray[tuple[int], np.dtype[np.float64]], lane: int, span: tuple[float, float]) -> None:
-    """All ticks of a lane as one path: thousands of paths would make a page of megabytes."""
+    """All ticks of a lane as one path: with a path for each, a page would have megabytes."""
     seen = times[(times >= span[0]) & (times <= span[1])]
     seen = seen[:: max(1, math.ceil(len(seen) / _MOST_TICKS))]
     x = np.repeat(seen, 3)

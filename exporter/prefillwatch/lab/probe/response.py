@@ -23,12 +23,12 @@ from prefillwatch.analysis.arrays import FloatArray
 from prefillwatch.analysis.tuning import DEFAULT
 from prefillwatch.lab.probe.figures import RunFigures
 
-#: Sizes below which no formula can be told from another.
+#: With fewer sizes than this, no formula can be told from another.
 FEWEST_SIZES: Final = 3
-#: What a formula may consist of: price per token, for context, and for any prompt; simple ones first.
+#: Terms of a formula: cost per token, cost of context, cost of any prompt. Simple combinations first.
 _TERMS: Final = ([0], [0, 1], [0, 2], [0, 1, 2])
-#: Growth of the added gap by a prompt twice as long, below which it has all but stopped growing. Not 1: later chunks of
-#: a long prompt cost more, by the context before them.
+#: If a prompt twice as long makes the added gap grow by less than this, the gap has stopped growing. Not 1: the later
+#: chunks of a long prompt cost more, by the context before them.
 _FLAT: Final = 1.5
 
 
@@ -36,12 +36,12 @@ _FLAT: Final = 1.5
 class Point:
     """One size of prompt; medians over repeats, with the lowest and highest in brackets."""
 
+    #: Uncached ones, by the server's count where it gives one.
     prompt_tokens: float
-    """Uncached ones, by the server's count where it tells."""
     added_gap_seconds: float
     added_gap_range: tuple[float, float]
+    #: Per prompt.
     work_seconds: float
-    """Per prompt."""
     work_range: tuple[float, float]
 
 
@@ -51,8 +51,8 @@ class Cost:
     on average. `fit` is R squared, None where there are too few sizes to fit anything but a price per token."""
 
     token_seconds: float
+    #: Per token and token of context before it.
     context_seconds: float = 0.0
-    """Per token and token of context before it."""
     base_seconds: float = 0.0
     fit: float | None = None
 
@@ -60,7 +60,7 @@ class Cost:
         return self.base_seconds + tokens * (self.token_seconds + self.context_seconds * tokens / 2)
 
     def tokens_for(self, work_seconds: float) -> int:
-        """Prompt tokens that are so much work."""
+        """How many prompt tokens make this much work."""
         rest = max(0.0, work_seconds - self.base_seconds)
         if not self.context_seconds:
             return round(rest / self.token_seconds)
@@ -74,12 +74,12 @@ class Response:
 
     points: tuple[Point, ...]
     cost: Cost | None
+    #: The smallest size beyond which a longer prompt makes more work, but no longer gap: the prompt comes in chunks.
     levels_off_at: int | None = None
-    """The smallest size from which on a longer prompt no longer makes a longer gap, though more work: chunks."""
 
 
 def respond(runs: Sequence[RunFigures]) -> Response:
-    """From all runs of a probe that got their prompts taken in."""
+    """From all runs of a probe in which every prompt got its first token."""
     usable = [run for run in runs if run.work_seconds is not None]
     sizes = sorted({run.prompt_tokens for run in usable})
     points = tuple(_point([run for run in usable if run.prompt_tokens == size]) for size in sizes)
@@ -104,8 +104,8 @@ def _point(runs: Sequence[RunFigures]) -> Point:
 
 
 def _cost(points: Sequence[Point]) -> Cost | None:
-    """The simplest formula that describes the work nearly as well as any: least squares of relative errors, since a
-    short prompt's work is known as well as a long one's."""
+    """The simplest formula that describes the work nearly as well as any. Least squares of relative errors, because the
+    work of a short prompt is known as well as that of a long one."""
     tokens = np.array([point.prompt_tokens for point in points])
     work = np.array([point.work_seconds for point in points])
     if len(points) == 0 or (work <= 0).any():
@@ -118,7 +118,7 @@ def _cost(points: Sequence[Point]) -> Cost | None:
             factors, its_error = _least_squares(terms, chosen)
             if (factors >= 0).all() and factors[0] > 0 and (best is None or its_error < DEFAULT.cost.better * error):
                 best, error = factors, its_error
-    # Where the longest prompts are no more work than the shortest, it has nothing to do with tokens.
+    # If the longest prompts are no more work than the shortest, work does not depend on tokens.
     if best is None or (len(points) > 1 and points[-1].work_seconds <= points[0].work_seconds):
         return None
     token, context, base = best.tolist()
@@ -138,7 +138,7 @@ def _r_squared(fitted: FloatArray, values: FloatArray) -> float:
 
 
 def _levels_off(points: Sequence[Point]) -> int | None:
-    """Looked for from the longest prompts down, and believed only where the work went on growing."""
+    """Searched from the longest prompts down, and believed only where the work went on growing."""
     found = None
     for shorter, longer in reversed(list(itertools.pairwise(points))):
         wanted = longer.prompt_tokens / shorter.prompt_tokens

@@ -22,14 +22,14 @@ class ProbeResult:
     url: str
     model: str
     settings: ProbeSettings
+    #: Unix seconds.
     started_at: float
-    """Unix seconds."""
+    #: "tokenize" or "usage": how prompt lengths are known.
     counted_by: str = ""
-    """"tokenize" or "usage": how prompt lengths are known."""
     runs: list[Run] = field(default_factory=list)
     problem: str = ""
+    #: It was told to stop.
     interrupted: bool = False
-    """It was told to stop."""
 
     def figures(self) -> list[RunFigures]:
         return [measure(run, self.settings.stall) for run in self.runs if run.injected]
@@ -76,7 +76,7 @@ class Dose:
 
     @property
     def typical(self) -> RunFigures:
-        """The run that words are made about: the one with the median p99 of its window."""
+        """The run that the sentences are about: the one with the median p99 of its window."""
         ordered = sorted(self.runs, key=lambda run: run.window.p99_seconds or 0.0)
         return ordered[(len(ordered) - 1) // 2]
 

@@ -23,7 +23,7 @@ _DIFFERENT: Final = 1.1
 
 
 def on_the_tail(run: RunFigures) -> str:
-    """Whether the p99 over all tokens and that of the injection window tell the same, and if not, why."""
+    """Whether the p99 over all tokens and the p99 of the injection window agree, and if not, why."""
     overall, window = run.overall.p99_seconds, run.window.p99_seconds
     if overall is None or window is None:
         return "No gap fell into the injection window, so there is nothing to compare."

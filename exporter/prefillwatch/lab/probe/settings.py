@@ -1,4 +1,4 @@
-"""What a probe does, and the most it can cost: known, and told, before anything is sent."""
+"""What a probe does and the most that it can cost; both are said before anything is sent."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ class ProbeSettings:
     """One run is made for every size in `prompt_tokens`, and all of it `repeats` times over."""
 
     victims: int = 6
+    #: Long prompts sent at once.
     inject: int = 12
-    """Long prompts sent at once."""
     prompt_tokens: tuple[int, ...] = (6000,)
     repeats: int = 1
     warmup_seconds: float = 3.0
+    #: After the first token of the last long prompt.
     recovery_seconds: float = 5.0
-    """After the first token of the last long prompt."""
+    #: Of a long prompt.
     answer_tokens: int = 16
-    """Of a long prompt."""
+    #: Prompts and answers of one victim in one run; when they are used up it falls silent.
     victim_tokens: int = 8192
-    """Prompts and answers of one victim in one run; when they are used up it falls silent."""
+    #: The long prompts are abandoned after this long.
     injection_seconds: float = 120.0
-    """The long prompts are given up after so long."""
     max_tokens: int = 2_000_000
     max_seconds: float = 900.0
     stall: StallRule = field(default_factory=StallRule)
+    #: Prompts and answers as recorded traffic had them, in place of `inject` prompts at once. The other two are then
+    #: `len(arrivals.arrivals)` and the size of the longest: see `of_arrivals`.
     arrivals: Schedule | None = None
-    """Prompts and answers as recorded traffic had them, in place of `inject` prompts at once. The other two are then
-    `len(arrivals.arrivals)` and the size of the longest: see `of_arrivals`."""
+    #: Recorded arrivals that were longer than the model takes.
     arrivals_left_out: int = 0
-    """Recorded arrivals that were longer than the model takes."""
+    #: What the server is called in the report, such as "chunked prefill off".
     label: str = ""
-    """What the server is called in the report, such as "chunked prefill off"."""
+    #: The same seed makes the same prompts, which a server may then have in its prefix cache.
     seed: str = ""
-    """The same seed makes the same prompts, which a server may then have in its prefix cache."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -72,8 +72,8 @@ class Plan:
 
     long_prompt_tokens: int
     victim_tokens: int
+    #: Including the rehearsal.
     learning_tokens: int
-    """With the rehearsal."""
     shortest_seconds: float
     longest_seconds: float
 
@@ -114,8 +114,8 @@ def plan(settings: ProbeSettings) -> Plan:
 
 
 def fitted(settings: ProbeSettings, max_model_len: int | None) -> ProbeSettings:
-    """The same without the recorded arrivals that the model cannot take. Raises ConfigError when it cannot take the
-    longest prompt, or none of the arrivals."""
+    """The same settings without the recorded arrivals that the model cannot take. Raises ConfigError when it cannot
+    take the longest prompt, or none of the arrivals."""
     if settings.arrivals:
         kept = settings.arrivals.fitting(max_model_len)
         if not kept.arrivals:

@@ -29,7 +29,7 @@ DOSE_HEAD: Final = (
 
 
 def report(result: ProbeResult, before: sentences.Side | None = None) -> list[str]:
-    """All that a reader of the terminal gets to see."""
+    """Everything that the terminal shows."""
     lines = [title(result), *_wrapped([subtitle(result)]), ""]
     doses = result.doses()
     if result.problem:
@@ -69,7 +69,8 @@ def _prompts(settings: ProbeSettings) -> str:
 
 
 def gap_rows(dose: Dose) -> list[tuple[str, ...]]:
-    """Both populations side by side, and what is left; with several repeats medians, and the range of p99."""
+    """Both populations side by side, and the gaps outside the window; with several repeats medians, and the range of
+    the p99."""
     return [
         _gap_row("all tokens", [run.overall for run in dose.runs], dose.overall),
         _gap_row("injection window", [run.window for run in dose.runs], dose.window),

@@ -11,19 +11,19 @@ from prefillwatch.lab.client import Answer
 class Run:
     """One run: victims streamed, `injected` prompts came at once, and were taken in."""
 
+    #: Of each injected prompt, as asked for; of the longest where they differ.
     prompt_tokens: int
-    """Of each injected prompt, as asked for; of the longest where they differ."""
     repeat: int = 0
+    #: The answers of each victim, one after the other; the last one was hung up on.
     victims: list[list[Answer]] = field(default_factory=list)
-    """The answers of each victim, one after the other; the last one was hung up on."""
     injected: list[Answer] = field(default_factory=list)
+    #: Of each injected prompt; empty where all have `prompt_tokens`.
     asked_tokens: list[int] = field(default_factory=list)
-    """Of each injected prompt; empty where all have `prompt_tokens`."""
+    #: All victims had their first token.
     streaming_ns: int = 0
-    """All victims had their first token."""
     ended_ns: int = 0
+    #: Why the run is not whole; empty when it is.
     problem: str = ""
-    """Why the run is not whole; empty when it is."""
 
     @property
     def injected_ns(self) -> int:
@@ -53,5 +53,5 @@ class Run:
         return merged
 
     def _first_token_ns(self, answer: Answer) -> int:
-        """Or its end without one, or the end of the run."""
+        """Its first token; without one, its end, or the end of the run."""
         return answer.reads_ns[0] if answer.reads_ns else answer.closed_ns or max(self.ended_ns, answer.sent_ns)

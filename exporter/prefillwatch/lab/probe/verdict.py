@@ -19,9 +19,9 @@ from prefillwatch.lab.probe.figures import RunFigures
 from prefillwatch.lab.probe.response import Response
 from prefillwatch.report import duration
 
-#: Quiet gaps below which nothing is known of the usual gap.
+#: With fewer quiet gaps than this, the usual gap is not known.
 _FEWEST_QUIET: Final = 20
-#: Prompts beyond this are no answer to "how long would it have to be?".
+#: A longer prompt than this is no answer to "how long would it have to be?".
 _LONGEST_NAMED: Final = 200_000
 
 

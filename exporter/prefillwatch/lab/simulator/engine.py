@@ -74,22 +74,22 @@ class StepRecord:
     index: int
     start_ns: int
     end_ns: int
+    #: Prompt tokens computed, by request; tokens recomputed after a preemption too.
     prefill: dict[str, int]
-    """Prompt tokens computed, by request; tokens recomputed after a preemption too."""
+    #: Requests that moved by one token.
     decode: tuple[str, ...]
-    """Requests that moved by one token."""
+    #: Tokens produced: those of `decode` and of prompts that became complete.
     produced: dict[str, int]
-    """Tokens produced: those of `decode` and of prompts that became complete."""
+    #: Requests that ended with this step, and why: "stop" or "length".
     finished: dict[str, str]
-    """Requests that ended with this step, and why: "stop" or "length"."""
+    #: Requests that left the waiting queue in this step, and how many of their tokens the prefix cache held.
     admitted: dict[str, int]
-    """Requests that left the waiting queue in this step, and how many of their tokens the prefix cache held."""
     preempted: tuple[str, ...]
     running: int
     waiting: int
     kv_usage: float
+    #: Part of the step that was an injected pause, not work.
     paused_ns: int = 0
-    """Part of the step that was an injected pause, not work."""
 
     @property
     def prefill_tokens(self) -> int:
@@ -145,10 +145,6 @@ class Engine:
         self._steps = 0
         self._busy_until_ns = 0
         self._pause_ns = 0
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self._sequences)
 
     @property
     def running(self) -> int:
@@ -321,10 +317,7 @@ class Engine:
             reason = sequence.finish_reason(self.config.max_model_len)
             if reason:
                 finished[sequence.request.id] = reason
-                self._end(sequence)
+                del self._sequences[sequence.request.id]
+                self._running.remove(sequence)
+                self.blocks.release(sequence.blocks)
         return produced
-
-    def _end(self, sequence: _Sequence) -> None:
-        del self._sequences[sequence.request.id]
-        self._running.remove(sequence)
-        self.blocks.release(sequence.blocks)

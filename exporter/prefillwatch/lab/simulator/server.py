@@ -186,7 +186,10 @@ async def _http_error(_: Request, error: Exception) -> Response:
 
 async def _bad_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, BadRequestError)
-    return _json(_error_body(request.url.path, error), error.status)
+    if request.url.path == MESSAGES:
+        return _json({"type": "error", "error": {"type": error.kind, "message": error.message}}, error.status)
+    told = {"message": error.message, "type": error.kind, "param": error.param, "code": error.status}
+    return _json({"error": told}, error.status)
 
 
 def _shape_for(path: str, header: Header, request: GenerationRequest) -> Shape:
@@ -197,12 +200,6 @@ def _shape_for(path: str, header: Header, request: GenerationRequest) -> Shape:
     if path == RESPONSES:
         return ResponsesShape(header, request.max_tokens)
     return MessagesShape(header)
-
-
-def _error_body(path: str, error: BadRequestError) -> dict[str, Any]:
-    if path == MESSAGES:
-        return {"type": "error", "error": {"type": error.kind, "message": error.message}}
-    return {"error": {"message": error.message, "type": error.kind, "param": error.param, "code": error.status}}
 
 
 async def serve(settings: SimSettings, host: str, port: int) -> None:

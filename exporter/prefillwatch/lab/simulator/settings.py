@@ -1,4 +1,4 @@
-"""What `sim` can be told, in vLLM's own words."""
+"""The flags of `sim`, under vLLM's own names."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class SimSettings:
     enable_prefix_caching: bool = True
     block_size: int = 16
     num_gpu_blocks_override: int | None = None
+    #: Usage reports cached tokens. On by default, unlike in vLLM, because a watched server should have it.
     enable_prompt_tokens_details: bool = True
-    """Usage tells cached tokens. On by default, unlike in vLLM, because it is what a watched server should have."""
 
     @property
     def model(self) -> str:

@@ -55,10 +55,10 @@ class VirtualRun:
     requests: dict[str, SimRequest] = field(default_factory=dict)
     sent_ns: dict[str, int] = field(default_factory=dict)
     reads_ns: dict[str, list[int]] = field(default_factory=dict)
+    #: When a request ended: its last read, or the moment its client went away.
     closed_ns: dict[str, int] = field(default_factory=dict)
-    """When a request ended: its last read, or the moment its client went away."""
+    #: "stop", "length" or "abort"; absent while a request runs on.
     outcome: dict[str, str] = field(default_factory=dict)
-    """"stop", "length" or "abort"; absent while a request runs on."""
 
     def gaps_ns(self, request_id: str) -> list[int]:
         """Inter-token latencies of a request."""

@@ -58,7 +58,7 @@ class Slo:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What another setting would have given: in one goal it is better by more than measurements differ."""
+    """What another setting would have given: it is better in one goal by more than measurements differ."""
 
     goal: Literal["gap", "first_token", "rate"]
     own: float
@@ -72,14 +72,14 @@ class Choice:
 
     setting: Outcome
     met: bool
+    #: Labels of all that meet it.
     meeting: tuple[str, ...]
-    """Labels of all that meet it."""
     costs: tuple[Cost, ...]
 
 
 def choose(outcomes: Sequence[Outcome], slo: Slo) -> Choice | None:
-    """Of the settings that meet the promise the one with the earliest first tokens, then with the most tokens per
-    second; where none does, the nearest. None where nothing was measured that it is about."""
+    """Of the settings that meet the promise, the one with the earliest first tokens, then with the most tokens per
+    second. Where none meets it, the nearest. None where what was promised was not measured."""
     known = [(outcome, found) for outcome in outcomes if (found := goals(outcome)) and slo.missed_by(outcome) < 1e9]
     if not known:
         return None
@@ -97,7 +97,7 @@ def choose(outcomes: Sequence[Outcome], slo: Slo) -> Choice | None:
 
 
 def _cheapest(meeting: Sequence[tuple[Outcome, Goals]]) -> tuple[Outcome, Goals]:
-    """Earliest first tokens; of those that are as early, most tokens; of those with as many, the smallest gap."""
+    """Earliest first tokens; among equals, most tokens; among equals again, the smallest gap."""
     earliest = min(found.first_token for _, found in meeting) * (1 + TOLERANCE)
     left = [pair for pair in meeting if pair[1].first_token <= earliest]
     most = max(found.rate or 0.0 for _, found in left) / (1 + TOLERANCE)

@@ -78,7 +78,8 @@ class Stalls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stalls_of(streams: Sequence[Sequence[float]], rule: StallRule | None = None) -> Stalls:
-    """Of the gaps of each stream, in seconds. The rule is that of the exporter, with the stream's own median."""
+    """The stalls among the gaps (seconds) of each stream, by the exporter's rule, with the stream's own median as its
+    baseline."""
     rule = rule or StallRule()
     found = []
     for gaps in streams:
@@ -99,15 +100,15 @@ class ProbeFigures(msgspec.Struct, frozen=True, kw_only=True):
     inject: int
     prompt_tokens: int
     runs: int
+    #: Gaps of the victims, over the whole run.
     overall: Spread | None
-    """Gaps of the victims, over the whole run."""
+    #: Those of them that overlapped the injection: from sending the prompts to the last of their first tokens.
     window: Spread | None
-    """Those of them that overlapped the injection: from sending the prompts to the last of their first tokens."""
+    #: Times to first token of the injected prompts.
     first_token: Spread | None
-    """Times to first token of the injected prompts."""
     stalls: Stalls
+    #: Injected prompt tokens over the length of the injection window.
     prompt_tokens_per_second: float | None
-    """Injected prompt tokens over the length of the injection window."""
     failures: tuple[str, ...] = ()
 
 
@@ -115,26 +116,26 @@ class MixFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Steady readers and a mix of requests that arrive at given times, the same for all settings."""
 
     seconds: float
+    #: Requests sent, without those of the steady readers.
     requests: int
-    """That were sent, the readers' own not among them."""
     answered: int
     failed: int
     turned_away: int
+    #: Arrivals of a file that were not sent because the model does not take prompts of their length.
     left_out: int = 0
-    """Arrivals of a file that were not sent because the model does not take prompts of their length."""
+    #: Gaps of the steady readers.
     gaps: Spread | None
-    """Gaps of the steady readers."""
+    #: Times to first token of all arrivals.
     first_token: Spread | None
-    """Times to first token of all arrivals."""
+    #: The same by prompt tokens.
     first_token_by_size: dict[str, Spread]
-    """The same by prompt tokens."""
     stalls: Stalls
+    #: Readers' and arrivals', in the seconds of the mix.
     generated_tokens_per_second: float
-    """Readers' and arrivals', in the seconds of the mix."""
+    #: Of prompts whose first token came in that time.
     prompt_tokens_per_second: float
-    """Of prompts whose first token came in that time."""
+    #: Answers that ended in that time.
     requests_per_second: float
-    """Answers that ended in that time."""
     failures: tuple[str, ...] = ()
 
 
@@ -146,8 +147,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     start_seconds: float | None = None
     probes: tuple[ProbeFigures, ...] = ()
     mix: MixFigures | None = None
+    #: How late this program's own event loop was, sampled while it measured.
     client_lag: Spread | None = None
-    """How late this program itself was, sampled while it measured."""
     failure: str | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""How late we are ourselves: what this program was kept from reading looks like a gap of the server's."""
+"""How late this program itself is: when its event loop is late, a token read late looks like a gap of the server."""
 
 from __future__ import annotations
 

@@ -28,12 +28,12 @@ class Measurement:
     """What is done on a running server. ``arrivals`` take the place of the made-up ones where given."""
 
     probe: ProbeSettings
+    #: Prompts at once, one probe each; empty: no probe.
     injects: tuple[int, ...]
-    """Prompts at once, one probe each; empty: no probe."""
     mix: MixSettings
     arrivals: Schedule | None = None
+    #: Tells one file of arrivals from another.
     arrivals_digest: str = ""
-    """Tells one file of arrivals from another."""
 
     def __post_init__(self) -> None:
         if not self.injects and not self.mix.seconds:
@@ -48,7 +48,7 @@ class Measurement:
         return self.arrivals.limited(speed=self.mix.rate, seconds=self.mix.seconds).fitting(max_model_len)
 
     def made_with(self) -> dict[str, Any]:
-        """What rows must have in common to be held against each other."""
+        """What must be the same for two rows to be compared."""
         probe, mix = self.probe, self.mix
         return {
             "victims": probe.victims,
@@ -68,7 +68,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The most that one setting costs, once its server is up. Tokens are those of prompts and answers together."""
+    """The most that one setting can cost, once its server is up. Tokens are those of prompts and answers together."""
 
     tokens: int
     shortest_seconds: float

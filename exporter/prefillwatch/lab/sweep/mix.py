@@ -16,7 +16,7 @@ from prefillwatch.lab.arrivals import Arrival, Schedule
 from prefillwatch.lab.load import CHAT, DOCUMENT, QUESTION, Kind
 
 KINDS: Final = (CHAT, QUESTION, DOCUMENT)
-#: A bound only: no server is expected to give one reader so many.
+#: Only a bound: no server is expected to give one reader this many.
 MOST_TOKENS_PER_READER_SECOND: Final = 500
 #: Prompts are made before the mix begins; a server that takes longer to count their tokens has something else wrong.
 PREPARATION_LIMIT_S: Final = 120.0
@@ -26,14 +26,14 @@ PREPARATION_LIMIT_S: Final = 120.0
 class MixSettings:
     """How a mix is made and played."""
 
+    #: 0: there is no mix.
     seconds: float = 60.0
-    """0: there is no mix."""
+    #: Answers that stream all the time, one request after the other.
     readers: int = 4
-    """Answers that stream all the time, one request after the other."""
+    #: Arrivals come so many times as often as `KINDS` say, or as they did when they were recorded.
     rate: float = 1.0
-    """Arrivals come so many times as often as `KINDS` say, or as they did when they were recorded."""
+    #: Arrivals that are not answered by the end are waited for, but not longer.
     drain_seconds: float = 30.0
-    """Arrivals that are not answered by the end are waited for, but not longer."""
     max_in_flight: int = 64
     seed: int = 1
 
@@ -45,7 +45,7 @@ class MixSettings:
 
     @property
     def longest_seconds(self) -> float:
-        """With what comes before it: its prompts are made and counted by the server."""
+        """Includes preparation: the prompts are made, and counted by the server."""
         return PREPARATION_LIMIT_S + self.seconds + self.drain_seconds
 
     @property

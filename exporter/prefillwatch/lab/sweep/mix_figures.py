@@ -25,8 +25,8 @@ class Played:
     start_ns: int = 0
     end_ns: int = 0
     arrivals: list[tuple[Arrival, Answer]] = field(default_factory=list)
+    #: For each reader its answers, one after the other.
     readers: list[list[Answer]] = field(default_factory=list)
-    """For each reader its answers, one after the other."""
     turned_away: int = 0
 
 
@@ -36,7 +36,7 @@ def mix_figures(played: Played, seconds: float) -> MixFigures:
     until_ns = played.start_ns + round(seconds * NS)
     answers = [answer for _, answer in played.arrivals]
     read = [answer for answers_of_one in played.readers for answer in answers_of_one]
-    # Within answers: the pause between two of them is no gap.
+    # Only gaps within answers: the pause between two of them is no gap.
     gaps = [[gap for answer in answers_of_one for gap in answer.gaps_seconds] for answers_of_one in played.readers]
     failed = [why for answer in answers if (why := _failure(answer))]
     ended = [answer for answer in [*answers, *read] if not _failure(answer) and 0 < answer.closed_ns <= until_ns]
@@ -86,7 +86,7 @@ def _by_size(played: Played) -> dict[str, Spread]:
 
 
 def _tokens(answer: Answer, until_ns: int) -> float:
-    """Tokens that had come by then; events that brought several count so many where usage tells."""
+    """Tokens that had come by then. Where usage shows that events brought several, each counts as that many."""
     events = sum(n for at, n in zip(answer.reads_ns, answer.read_events, strict=True) if at <= until_ns)
     per_event = answer.completion_tokens / answer.events if answer.completion_tokens and answer.events else 1.0
     return events * per_event

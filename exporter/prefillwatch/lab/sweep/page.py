@@ -15,7 +15,8 @@ from prefillwatch.lab.sweep.terminal import heading, victims
 
 def page(results: Results, slo: Slo) -> str:
     """Raises ChartsMissingError where matplotlib is not installed."""
-    made = Page("Which setting costs what", f"{heading(results)}, {_date(results.started_at)}")
+    started = datetime.fromtimestamp(results.started_at, timezone.utc)
+    made = Page("Which setting costs what", f"{heading(results)}, {started:%Y-%m-%d %H:%M UTC}")
     measured = [outcome for outcome in results.settings if outcome.failure is None]
     found = tables(results.settings)
     chosen = on_choice(measured, slo)
@@ -41,7 +42,3 @@ def _section(made: Page, table: Table, picture: str, caption: str = "") -> None:
         made.figure(picture, caption)
     made.table(table.head, table.rows)
     made.text(table.note, muted=True)
-
-
-def _date(at: float) -> str:
-    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

@@ -8,7 +8,7 @@ from typing import Final
 
 from prefillwatch.lab.sweep.figures import Outcome
 
-#: Figures that differ by less count as equal: measured twice, one setting differs from itself by so much.
+#: Figures that differ by less than this count as equal: one setting measured twice differs from itself by as much.
 TOLERANCE: Final = 0.05
 
 
@@ -16,19 +16,19 @@ TOLERANCE: Final = 0.05
 class Goals:
     """What is traded against each other: two times in seconds, less is better, and a rate, more is better."""
 
+    #: p99 of the victims' gaps in the injection window, or of the readers' gaps where no probe was made.
     gap: float
-    """p99 of the victims' gaps in the injection window, or of the readers' gaps where no probe was made."""
+    #: Median time to first token of the long prompts, or of the mix's requests where no probe was made.
     first_token: float
-    """Median time to first token of the long prompts, or of the mix's requests where no probe was made."""
+    #: Tokens per second that the mix generated; None without a mix.
     rate: float | None
-    """Tokens per second that the mix generated; None without a mix."""
 
     def all(self) -> tuple[float, ...]:
         """Less is better in each."""
         return self.gap, self.first_token, 1.0 / self.rate if self.rate else 0.0
 
     def beats(self, other: Goals, tolerance: float = TOLERANCE) -> bool:
-        """No worse in any goal, and better in one, by what counts."""
+        """No worse in any goal, and better in at least one, by more than measurements differ."""
         pairs = list(zip(self.all(), other.all(), strict=True))
         no_worse = all(own <= its * (1 + tolerance) for own, its in pairs)
         return no_worse and any(own * (1 + tolerance) < its for own, its in pairs)
@@ -47,7 +47,7 @@ def goals(outcome: Outcome) -> Goals | None:
 def pareto_front(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Those that none beats. Never empty where one was measured."""
     placed = [(outcome, found) for outcome in outcomes if (found := goals(outcome)) is not None]
-    # Of many settings that hardly differ each may be beaten by another one in turn; then every difference counts.
+    # When many settings hardly differ, each may be beaten by another in turn; then every difference counts.
     return _unbeaten(placed, TOLERANCE) or _unbeaten(placed, 0.0)
 
 

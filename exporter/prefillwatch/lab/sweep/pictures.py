@@ -36,7 +36,8 @@ def trade_off(outcomes: Sequence[Outcome], slo: Slo) -> str:
         return ""
     front = {outcome.label for outcome in pareto_front(outcomes)}
     figure, (each,) = axes(height=4.2)
-    _front_line(each, [found for outcome, found in placed if outcome.label in front])
+    joined = sorted((found.gap * 1000, found.first_token) for outcome, found in placed if outcome.label in front)
+    each.plot([x for x, _ in joined], [y for _, y in joined], color=CALM, linewidth=1.2, alpha=0.5)
     for outcome, found in placed:
         best = outcome.label in front
         each.plot(found.gap * 1000, found.first_token, "o", color=CALM if best else MUTED, markersize=8 if best else 6)
@@ -48,7 +49,7 @@ def trade_off(outcomes: Sequence[Outcome], slo: Slo) -> str:
     each.set_ylabel(f"first token of the {_FIRST_TOKENS_OF[probed]}, median, s")
     each.set_xlim(left=0, right=max(found.gap for _, found in placed) * 1000 * 1.4)
     each.set_ylim(bottom=0, top=max(found.first_token for _, found in placed) * 1.3)
-    figure.draw_without_rendering()  # so that it is known where things are
+    figure.draw_without_rendering()  # so that positions are known
     _annotate(each, placed, front)
     return to_svg(figure, label="Trade-off between smooth streams and early first tokens, one point for each setting")
 
@@ -75,14 +76,9 @@ def both_populations(outcomes: Sequence[Outcome], inject: int) -> str:
     return to_svg(figure, label=f"99th percentile of the victims' gaps by setting, with {inject} prompts at once")
 
 
-def _front_line(each: Axes, front: Sequence[Goals]) -> None:
-    points = sorted((found.gap * 1000, found.first_token) for found in front)
-    each.plot([x for x, _ in points], [y for _, y in points], color=CALM, linewidth=1.2, alpha=0.5)
-
-
 @dataclass(slots=True)
 class _Spot:
-    """Points that lie on each other, as shares of the chart's extent."""
+    """Points on the same spot, as shares of the chart's extent."""
 
     x: float
     y: float

@@ -33,7 +33,7 @@ async def run_mix(target: Target, schedule: Schedule, settings: MixSettings) -> 
 
 
 async def _prepared(target: Target, schedule: Schedule, settings: MixSettings) -> _Mix:
-    """All prompts are made before, so that counting their tokens does not disturb what is measured."""
+    """Prompts are made before the mix begins, so that counting their tokens does not disturb what is measured."""
     maker = await PromptMaker.learn(target)
     texts = {
         id(each): (await maker.make(max(each.prompt_tokens, maker.shortest), each.blocks, each.block_tokens)).text
@@ -57,7 +57,7 @@ class _Mix:
         self._played.start_ns = time.monotonic_ns()
         readers = [asyncio.ensure_future(self._read(i)) for i in range(settings.readers)]
         try:
-            with contextlib.suppress(asyncio.TimeoutError):  # what came until then is kept
+            with contextlib.suppress(asyncio.TimeoutError):  # what has come by then is kept
                 await asyncio.wait_for(self._arrive(), settings.seconds + settings.drain_seconds)
         finally:
             for reader in readers:

@@ -1,4 +1,4 @@
-"""What a server that failed had to say: one line of its output that tells why. Pure."""
+"""Why a server failed: the one line of its output that tells."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ERROR: Final = re.compile(
     r"^(?:[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*|.*\berror: .*|error\b.*|fatal\b.*|.*: command not found.*)",
     re.IGNORECASE,
 )
-#: Only say that something else went wrong; and what is said on the way out.
+#: Lines that only repeat that something else went wrong, or that come at the exit.
 _SECONDHAND: Final = re.compile(
     r"see root cause above|EngineDeadError|resource_tracker|leaked \w+ objects", re.IGNORECASE
 )
@@ -26,7 +26,7 @@ _HEADLINE: Final = re.compile(r"\d+ validation errors? for ")
 
 
 def last_error_line(lines: Sequence[str]) -> str:
-    """The last line that reads like an error and is no mere echo of one; else the last line; "" when there is none."""
+    """The last line that reads like an error and is no mere repetition; else the last line; "" when there is none."""
     said = [line for line in map(_bare, lines) if line]
     for position in range(len(said) - 1, -1, -1):
         line = said[position]

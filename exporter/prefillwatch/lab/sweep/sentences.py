@@ -15,11 +15,11 @@ from prefillwatch.lab.sweep.pareto import TOLERANCE, beaten_by, goals, pareto_fr
 from prefillwatch.lab.sweep.quantities import bounds, named, rate
 from prefillwatch.report import duration, listed
 
-#: Medians of all settings within this factor of each other say the same.
+#: Medians within this factor of each other are called equal.
 _ALIKE: Final = 1.2
-#: By so much p99s must contradict each other before the contradiction is worth a sentence.
+#: p99s that contradict each other by less than this factor are not worth a sentence.
 _CONTRADICTING: Final = 1.1
-#: From this share of the gaps' p99 on our own lateness is worth a word.
+#: When our own lateness reaches this share of the gaps' p99, the report says so.
 _LAG_SHARE: Final = 0.2
 #: The smallest number of samples whose largest bounds a p99 from above.
 FEWEST_TO_BOUND: Final = next(n for n in itertools.count(1) if p99_ranks_from_top(n)[1])
@@ -32,7 +32,7 @@ _POPULATIONS: Final[dict[Population, str]] = {
 
 
 def sentences(outcomes: Sequence[Outcome], slo: Slo, victims: int) -> list[str]:
-    """From what was found to how far it can be trusted."""
+    """The sentences of the report, from the result to how far it can be trusted."""
     measured = [outcome for outcome in outcomes if outcome.failure is None]
     if not measured:
         return ["No setting could be measured.", *on_trouble(outcomes)]
@@ -64,7 +64,7 @@ def on_probes(outcomes: Sequence[Outcome], inject: int) -> list[str]:
 
 
 def on_medians(outcomes: Sequence[Outcome]) -> str:
-    """That the median does not move, where it does not."""
+    """Says that the median does not move, if it does not."""
     probes = [each for outcome in outcomes for each in outcome.probes]
     medians = [each.overall.p50_seconds for each in probes if each.overall]
     if len(outcomes) < 2 or not medians or max(medians) > _ALIKE * min(medians):

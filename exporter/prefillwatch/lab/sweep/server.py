@@ -1,4 +1,4 @@
-"""The server of one setting: started, waited for, watched and stopped. Only ever processes that were started here."""
+"""The server of one setting: started, waited for, watched and stopped. It only ends processes that it started."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Server:
     async def _until_healthy(self) -> None:
         dying = asyncio.ensure_future(self.ended())
         try:
-            # No proxies of the environment; a certificate is the server's own affair here: it is our own child.
+            # No proxies from the environment. The certificate is not verified: the server is our own child.
             async with httpx.AsyncClient(trust_env=False, verify=False, timeout=2.0) as client:  # noqa: S501
                 while not dying.done():
                     with contextlib.suppress(httpx.HTTPError):
@@ -97,7 +97,7 @@ async def _is_healthy(client: httpx.AsyncClient, url: str) -> bool:
 
 
 async def refuse_if_taken(url: str) -> None:
-    """Raises ConfigError where something answers already: what is measured would be that."""
+    """Raises ConfigError where something answers there already: it would be measured instead of the server."""
     parts = urlsplit(url)
     try:
         _, writer = await asyncio.open_connection(parts.hostname, parts.port)

@@ -32,14 +32,14 @@ class Results(msgspec.Struct, kw_only=True):
     version: int = VERSION
     prefillwatch: str = __version__
     command: tuple[str, ...]
+    #: What was done on each setting; rows can be held against each other only where it is the same.
     measurement: dict[str, Any]
-    """What was done on each setting; rows can be held against each other only where it is the same."""
     model: str | None = None
     started_at: float
     finished_at: float | None = None
     settings: list[Outcome] = msgspec.field(default_factory=list)
+    #: Labels of the settings that no other beats.
     pareto_front: tuple[str, ...] = ()
-    """Labels of the settings that no other beats."""
 
 
 @dataclass(slots=True)
@@ -48,15 +48,15 @@ class Store:
 
     path: Path
     results: Results
+    #: Labels that were in the file already, measured.
     resumed: tuple[str, ...] = ()
-    """Labels that were in the file already, measured."""
     _order: list[str] = field(default_factory=list)
 
     def measured(self, label: str) -> bool:
         return any(row.label == label and row.failure is None for row in self.results.settings)
 
     def add(self, outcome: Outcome) -> None:
-        """In place of what was known of the setting; on disk when this returns. Raises ResultsError."""
+        """Replaces what was known of the setting; on disk when this returns. Raises ResultsError."""
         rows = {row.label: row for row in self.results.settings}
         rows[outcome.label] = outcome
         places = {label: place for place, label in enumerate(self._order)}
@@ -139,7 +139,7 @@ def _shown(value: Any) -> str:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """All or nothing: a reader of the file sees the old one or the new one, whenever we are stopped."""
+    """All or nothing: whenever the program is stopped, the file is the old one or the new one."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -47,8 +47,8 @@ class SweepSettings:
     api_key: str | None = None
     start_limit_seconds: float = 900.0
     stop_limit_seconds: float = 30.0
+    #: A folder for the whole output of each server.
     logs: Path | None = None
-    """A folder for the whole output of each server."""
 
     def prepared(self, setting: Setting) -> UpstreamCommand:
         """The command of a setting with its port. Raises ConfigError where it cannot be told."""
@@ -58,7 +58,7 @@ class SweepSettings:
         return replace(found, argv=_findable(found.argv))
 
     def longest_seconds(self, each: Bound) -> float:
-        """That one setting takes at most."""
+        """The most seconds that one setting can take."""
         return self.start_limit_seconds + each.longest_seconds + self.stop_limit_seconds
 
 
@@ -81,7 +81,7 @@ class Sweep:
         self._stop = stop
 
     async def run(self) -> bool:
-        """Whether it came to its end. Raises ConfigError for a command that cannot be used, ResultsError."""
+        """Whether the sweep was completed. Raises ConfigError for a command that cannot be used, ResultsError."""
         for setting in self._settings.settings:
             self._settings.prepared(setting)
         for number, setting in enumerate(self._settings.settings, 1):
@@ -102,7 +102,7 @@ class Sweep:
         self._say(f"[{number}/{len(self._settings.settings)}] {label}: {text}")
 
     async def _row(self, number: int, setting: Setting, label: str) -> Outcome:
-        """Never fails for what a server does: that is what the row then says. Raises ConfigError."""
+        """Never fails because of a server: the row then says what went wrong. Raises ConfigError."""
 
         def tell(text: str) -> None:
             self._tell(number, label, text)
@@ -120,13 +120,13 @@ class Sweep:
         return outcome
 
     async def _with_server(self, number: int, setting: Setting, outcome: Outcome, tell: Say) -> Outcome:
-        prepared = self._settings.prepared(setting)
+        prepared, logs = self._settings.prepared(setting), self._settings.logs
         tell("starting the server")
         began = time.monotonic()
         async with Server(
             prepared.argv,
             prepared.upstream,
-            log=self._log_path(number),
+            log=logs / f"{number:02}.log" if logs else None,
             stop_seconds=self._settings.stop_limit_seconds,
         ) as server:
             await server.ready(self._settings.start_limit_seconds)
@@ -143,7 +143,7 @@ class Sweep:
         self, prepared: UpstreamCommand, tell: Say
     ) -> tuple[tuple[ProbeFigures, ...], MixFigures | None, str]:
         key = prepared.api_key or self._settings.api_key
-        # Our own child on our own machine: its certificate need not be one that others trust.
+        # Our own child on our own machine: nobody else has to trust its certificate.
         target = await reach(prepared.upstream, api_key=key, model=self._settings.model, insecure=True)
         limit = self._limit.longest_seconds
         try:
@@ -152,13 +152,10 @@ class Sweep:
             raise ServerError(f"not measured within {duration(limit)}; the server is up but too slow") from None
         return probes, mix, target.model
 
-    def _log_path(self, number: int) -> Path | None:
-        logs = self._settings.logs
-        return logs / f"{number:02}.log" if logs else None
-
 
 async def _unless_it_dies(server: Server, work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work, unless the server ends before. Raises ServerError then, whatever the work made of it."""
+    """The result of the work, unless the server ends first. Then it raises ServerError, whatever error the work ended
+    with."""
     doing = asyncio.ensure_future(work)
     dying = asyncio.ensure_future(server.ended())
     try:
@@ -175,7 +172,7 @@ async def _unless_it_dies(server: Server, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _findable(command: Sequence[str]) -> tuple[str, ...]:
-    """Our own simulator can be run also where our command is in no folder of the search path."""
+    """Our own simulator can be run even where `prefillwatch` is not on the search path."""
     if command and command[0] == _OURSELVES and shutil.which(_OURSELVES) is None:
         return python_module(_OURSELVES, *command[1:])
     return tuple(command)

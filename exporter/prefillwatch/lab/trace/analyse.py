@@ -40,7 +40,8 @@ _FILLERS_NAMED: Final = 4
 
 
 def read_file(path: Path) -> tuple[Findings, TraceReader]:
-    """What the trace in a file tells; `problem` of the reader says why it could not be read to its end, if so.
+    """Reads and analyses a trace file. The reader's `problem` says why the file was not read to its end, if it was not.
+    Raises TraceError, naming the file, when nothing can be learned from it.
 
     Raises TraceError, naming the file, where there is nothing to tell.
     """
@@ -83,7 +84,7 @@ class _Analysis:
         self.in_prefill = self._rows_in_prefill()
 
     def findings(self, name: str, reader: TraceReader) -> Findings:
-        runs = _prefill_runs(self.steps)
+        runs = [list(run) for prefill, run in groupby(self.steps, key=lambda step: step.prefill) if prefill]
         prefills = [self._prefill(run) for run in runs]
         main = max(range(len(runs)), key=lambda at: _weight(runs[at]), default=None)
         work = self.work
@@ -171,7 +172,7 @@ class _Analysis:
         )
 
     def _linear_layers(self) -> int:
-        """How often the kernel that each linear layer runs once came in a step, in most steps."""
+        """How many times per step the kernel ran that each linear layer runs once, in most steps."""
         families = self.work.families
         counts: Counter[int] = Counter()
         for phase, steps in (("decode", [s for s in self.steps if not s.prefill]), ("prefill", self.steps)):
@@ -341,12 +342,9 @@ def _marked(steps: list[Step], tries: np.ndarray[tuple[int], np.dtype[np.int64]]
     return [replace(step, tuning=bool(count)) for step, count in zip(steps, np.diff(edges), strict=True)]
 
 
-def _prefill_runs(steps: list[Step]) -> list[list[Step]]:
-    return [list(run) for prefill, run in groupby(steps, key=lambda step: step.prefill) if prefill]
-
-
 def _weight(run: list[Step]) -> tuple[int, int, int]:
-    """What makes a prefill the main one: its tokens where they are known, then its time without tries, then in all."""
+    """What makes a prefill the main one: its tokens if they are known, then its time without autotuning, then all its
+    time."""
     tokens = sum(step.prompt_tokens or 0 for step in run)
     times = [(step.interval_ns or step.end_ns - step.start_ns, step.tuning) for step in run]
     return tokens, sum(time for time, tuning in times if not tuning), sum(time for time, _ in times)

@@ -1,6 +1,6 @@
 """The trace again, with what was found in it as tracks of their own, for Perfetto and chrome://tracing.
 
-The events of the trace stay as they are, byte for byte; ours come behind the last of them.
+The trace's own events stay as they are, byte for byte; ours are appended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prefillwatch.lab.trace.findings import Findings, TickFigures
 from prefillwatch.lab.trace.reading import pieces_of
 from prefillwatch.report import duration
 
-#: A process id that no trace has: beyond what Linux gives out.
+#: A process id that no trace has: larger than Linux gives out.
 PROCESS: Final = 4_200_001
 _TRACKS: Final = {1: "engine steps", 2: "prefill", 3: "widest gap between decode kernels"}
 _GZIP_LEVEL: Final = 5

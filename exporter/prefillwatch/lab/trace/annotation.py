@@ -11,14 +11,14 @@ class Annotation:
 
     start_ns: int
     end_ns: int
+    #: Requests whose prompt was worked on.
     prompts: int
-    """Requests whose prompt was worked on."""
     prompt_tokens: int
+    #: Requests that got a token each.
     answers: int
-    """Requests that got a token each."""
     on_gpu: bool
+    #: The device or process that it was noted on.
     place: str
-    """The device or process that it was noted on."""
 
     @property
     def counts(self) -> tuple[int, int, int]:

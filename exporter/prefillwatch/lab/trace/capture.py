@@ -25,7 +25,7 @@ STOP: Final = "/stop_profile"
 WRITING_LIMIT_S: Final = 600.0
 _VICTIM_PROMPT: Final = 48
 _ANSWER: Final = 2
-#: Steps after which vLLM is to end by itself, should we no longer be there to tell it.
+#: Steps after which vLLM ends the profile by itself, in case we are no longer there to end it.
 _MOST_STEPS: Final = 2000
 _LOOK_EVERY_S: Final = 0.002
 _now = time.monotonic
@@ -37,16 +37,16 @@ class CaptureSettings:
 
     victims: int = 4
     prompt_tokens: int = 6000
+    #: Tokens of each victim in the trace before the prompt is sent.
     tokens_before: int = 10
-    """Tokens of each victim in the trace before the prompt is sent."""
+    #: Tokens of each victim after the prompt's first token.
     tokens_after: int = 20
-    """Tokens of each victim after the prompt's first token."""
+    #: Most tokens of one victim.
     victim_tokens: int = 2048
-    """Most tokens of one victim."""
+    #: From the first victim to the end of the profile, writing the trace not counted.
     max_seconds: float = 120.0
-    """From the first victim to the end of the profile, writing the trace not counted."""
+    #: Send a prompt of that size once before, so that kernels are tuned and compiled when it counts.
     warm: bool = True
-    """Send a prompt of that size once before, so that kernels are tuned and compiled when it counts."""
 
     def __post_init__(self) -> None:
         if self.tokens_before + self.tokens_after + 64 > self.victim_tokens:
@@ -68,7 +68,7 @@ class _Run:
 
 
 async def check_profiler(target: Target) -> None:
-    """Raises TargetError, naming the flag, where the server has no profiler to arm. Sends nothing that costs."""
+    """Raises TargetError, naming the flag, where the server has no profiler. Sends nothing that costs tokens."""
     answer = await target.ask(None, path=START, timeout_seconds=PATIENCE_S)
     if answer.error:
         raise TargetError(f"no answer from {target.url} ({answer.error}); is the server up, and there?")
@@ -87,7 +87,8 @@ def _without_profiler(target: Target) -> TargetError:
 async def capture(
     target: Target, settings: CaptureSettings, say: Callable[[str], None], stop: asyncio.Event
 ) -> ClientSide:
-    """Plays the scene with the profiler armed, and sees to it that it is disarmed again. `stop` ends it early.
+    """Plays the scene with the profiler running, and always stops the profiler at the end. `stop` ends it early. Raises
+    TargetError when the server refuses a request or has no profiler, TraceError when there was no profile.
 
     Raises TargetError when the server refuses a request or has no profiler, TraceError when it came to no profile.
     """
@@ -111,20 +112,16 @@ async def _captured(
 async def _prepared(
     target: Target, settings: CaptureSettings, say: Callable[[str], None]
 ) -> tuple[Target, list[Prompt], Prompt]:
-    """The server as it likes to be spoken to, and the victims' prompts and the long one, all made before."""
+    """The target with the dialect that it accepts, the victims' prompts and the long prompt, all prepared."""
     maker = await PromptMaker.learn(target)
     long = await maker.make_many(2 if settings.warm else 1, settings.prompt_tokens)
     shorts = await maker.make_many(settings.victims, _VICTIM_PROMPT)
     if settings.warm:
         say(f"warming up with a prompt of {long[-1].tokens:,} tokens")
-        await _warm_up(maker.target, long[-1], settings)
+        body = maker.target.body(long[-1].text, _ANSWER)
+        if why := refusal(await maker.target.ask(body, timeout_seconds=settings.max_seconds)):
+            raise TargetError(f"{target.url} gives no answer to a prompt of {long[-1].tokens:,} tokens ({why})")
     return maker.target, shorts, long[0]
-
-
-async def _warm_up(target: Target, prompt: Prompt, settings: CaptureSettings) -> None:
-    answer = await target.ask(target.body(prompt.text, _ANSWER), timeout_seconds=settings.max_seconds)
-    if why := refusal(answer):
-        raise TargetError(f"{target.url} gives no answer to a prompt of {prompt.tokens:,} tokens ({why})")
 
 
 class _Scene:
@@ -172,7 +169,9 @@ class _Scene:
             await self._until(lambda: self._every_victim_has(self._settings.tokens_before, before), tasks)
             if not self._problem:
                 self._say(f"sending a prompt of {long.tokens:,} tokens")
-                sending = asyncio.ensure_future(self._send(long))
+                body, limit = self._target.body(long.text, _ANSWER), self._settings.max_seconds
+                asking = self._target.ask(body, timeout_seconds=limit, answer=self._run.prompt)
+                sending = asyncio.ensure_future(asking)
                 await self._until(lambda: bool(self._run.prompt.reads_ns) or sending.done(), tasks)
             if not self._problem:
                 after = [len(victim.reads_ns) for victim in self._run.victims]
@@ -183,10 +182,6 @@ class _Scene:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
 
-    async def _send(self, long: Prompt) -> Answer:
-        body = self._target.body(long.text, _ANSWER)
-        return await self._target.ask(body, timeout_seconds=self._settings.max_seconds, answer=self._run.prompt)
-
     def _every_victim_has(self, tokens: int, since: Sequence[int] = ()) -> bool:
         counts = [len(victim.reads_ns) for victim in self._run.victims]
         return len(counts) == self._settings.victims and all(
@@ -194,7 +189,7 @@ class _Scene:
         )
 
     async def _until(self, reached: Callable[[], bool], tasks: Sequence[asyncio.Future[None]]) -> None:
-        """Waits; leaves in `_problem` why it was in vain. Raises what a victim raised."""
+        """Waits until the condition holds. If it never does, `_problem` says why. Raises what a victim raised."""
         while not reached():
             for task in tasks:
                 if task.done():
@@ -210,7 +205,7 @@ class _Scene:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _arm(self) -> None:
-        # Releases that know no such wishes ignore them.
+        # Releases that do not know these options ignore them.
         wishes = {"profile_prefix": f"prefillwatch-{time.time_ns() // MS}", "max_iterations": _MOST_STEPS}
         try:
             answer = await self._target.ask(wishes, path=START, timeout_seconds=WRITING_LIMIT_S)

@@ -1,4 +1,4 @@
-"""What can be wrong with a trace."""
+"""Errors of reading or capturing a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel or CPU op is by its name: which kind of work, of prefill or of decode, of which kind of layer.
+"""Classifies a kernel or CPU op by its name: which kind of work, of prefill or of decode, of which kind of layer.
 
 The names are those of vLLM's own kernels and of the libraries that it calls (FlashAttention 2 to 4, FlashInfer,
 TensorRT-LLM's, Triton, FlashMLA, flash-linear-attention, Mamba, cuBLAS, CUTLASS, NCCL, PyTorch), up to vLLM 0.32.
@@ -36,12 +36,12 @@ class Family:
 
     kind: Kind
     name: str
+    #: None where the same kernel serves both.
     phase: Phase | None = None
-    """None where the same kernel serves both."""
+    #: Runs once for each layer of its kind in a step (and phase), so that it can count layers and steps.
     layer_call: bool = False
-    """Runs once for each layer of its kind in a step (and phase), so that it can count layers and steps."""
+    #: Runs when tokens are sampled: once near the end of a step, never between two layers.
     ends_step: bool = False
-    """Runs when tokens are chosen: once near the end of a step, never between two layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ def _choice(name: str, pattern: str) -> _Rule:
     return _Rule(re.compile(pattern, re.IGNORECASE), Family("sampling", name, ends_step=True))
 
 
-#: The first that matches wins, so the particular stand before the general: a CUTLASS kernel may be attention, a Triton
-#: one anything.
+#: The first match wins, so specific rules come before general ones: a CUTLASS kernel may be attention, a Triton one
+#: anything.
 _RULES: Final = (
     # --- what only joins partial results, or plans the work, of attention ---
     _rule(
@@ -227,7 +227,8 @@ OTHER: Final = Family("other", "other")
 
 
 def family_of(name: str) -> Family:
-    """By the first rule that knows the name. Names of more than 400 characters are C++ templates: their start tells."""
+    """The family of a kernel by the first rule that matches. Names of more than 400 characters are C++ templates: their
+    beginning is enough."""
     text = name if len(name) <= 400 else name[:400]
     for rule in _RULES:
         if rule.pattern.search(text):
@@ -236,7 +237,7 @@ def family_of(name: str) -> Family:
 
 
 _BASE: Final = re.compile(r"^(?:(?:void|auto) )?(?:\(anonymous namespace\)::)?([\w~:]+)")
-#: Shells whose first template argument is what runs.
+#: Wrappers whose first template argument is the kernel that runs.
 _SHELL: Final = re.compile(r"(?:device_kernel|Kernel2?|kernel_cutlass)<\s*(?:[\w:]*enable_\w+<)?([\w:]+)")
 
 

@@ -1,4 +1,4 @@
-"""What a trace tells, in figures: the JSON report, and what text and picture are made from. Times are seconds."""
+"""The figures found in a trace: the JSON report is made of them, and so are text and picture. Times are seconds."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ class FamilyFigures(msgspec.Struct, frozen=True):
 
     name: str
     kind: Kind
+    #: None where the same kernels serve prompts and answers.
     phase: Phase | None
-    """None where the same kernels serve prompts and answers."""
     launches: int
     seconds: float
+    #: None where no steps are known.
     in_prefill_steps: Share | None
-    """None where no steps are known."""
     in_decode_steps: Share | None
+    #: Launches of the most frequent kernels, by short name.
     kernels: dict[str, int]
-    """Launches of the most frequent kernels, by short name."""
 
 
 class TickFigures(msgspec.Struct, frozen=True):
     """One engine step. `start_seconds` counts from the first work in the trace."""
 
     start_seconds: float
+    #: To the start of the next step; none for the last.
     interval_seconds: float | None
-    """To the start of the next step; none for the last."""
     busy_ratio: float
     prefill: bool
+    #: Requests whose prompt was worked on in it.
     prompts: int | None
-    """Requests whose prompt was worked on in it."""
+    #: Prompt tokens of all these requests.
     prompt_tokens: int | None
-    """Of all of them."""
     answers: int | None
     tuning: bool
 
@@ -59,8 +59,8 @@ class PrefillFigures(msgspec.Struct, frozen=True):
     end_seconds: float
     steps: int
     prompt_tokens: int | None
+    #: The most whose prompts were worked on in one step.
     most_prompts: int | None
-    """The most whose prompts were worked on in one step."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -79,13 +79,13 @@ class CadenceFigures(msgspec.Struct, frozen=True):
     steps: int
     cut_by: How
     prefill_told_by: Evidence
+    #: Pure decode steps before the main prefill.
     before: Part
-    """Pure decode steps before the main prefill."""
     during: Part
     after: Part
     annotated_steps: int
+    #: Steps annotated by the engine that hold exactly one step found by the kernels.
     agreeing_steps: int
-    """Steps annotated by the engine that hold exactly one step found by the kernels."""
 
 
 class GapFigures(msgspec.Struct, frozen=True):
@@ -98,22 +98,22 @@ class GapFigures(msgspec.Struct, frozen=True):
     p99_seconds: float
     max_seconds: float
     widest_start_seconds: float
+    #: Share of the widest gap in which the device was at work.
     widest_busy_ratio: float
-    """Share of the widest gap in which the device was at work."""
+    #: Seconds of the widest gap by kind of work, the largest first.
     widest_filled_by: dict[str, float]
-    """Seconds of the widest gap by kind of work, the largest first."""
 
 
 class LayerFigures(msgspec.Struct, frozen=True):
     """The two kinds of layers of a hybrid model, or the one of another."""
 
+    #: Layers with attention over a growing KV cache that ran per step.
     full_attention: int
-    """Layers with attention over a growing KV cache that ran per step."""
     linear_attention: int
     full_share: Share
     linear_share: Share
+    #: In pure decode steps.
     full_decode_share: Share
-    """In pure decode steps."""
     linear_decode_share: Share
 
 
@@ -144,8 +144,8 @@ class Findings(msgspec.Struct, frozen=True):
     other_devices: list[str]
     events: int
     kernels: int
+    #: The trace's own time of its first work; all other times count from there.
     start_microseconds: float
-    """The trace's own time of its first work; all other times count from there."""
     span_seconds: float
     busy_ratio: float
     families: list[FamilyFigures]
@@ -154,12 +154,12 @@ class Findings(msgspec.Struct, frozen=True):
     tuning: TuningFigures | None
     cadence: CadenceFigures | None
     prefills: list[PrefillFigures]
+    #: Index into `prefills` of the one with the most prompt tokens, or else the longest.
     main_prefill: int | None
-    """Index into `prefills` of the one with the most prompt tokens, or else the longest."""
     decode_gaps: GapFigures | None
     steps: list[TickFigures]
+    #: What a reader must know before believing the figures.
     notes: list[str]
-    """What a reader must know before believing the figures."""
 
 
 class ClientSide(msgspec.Struct, frozen=True):
@@ -167,14 +167,14 @@ class ClientSide(msgspec.Struct, frozen=True):
 
     victims: int
     prompt_tokens: int | None
+    #: Of the prompt.
     ttft_seconds: float | None
-    """Of the prompt."""
+    #: Median gap between two tokens of a victim before the prompt was sent.
     gap_before_seconds: float | None
-    """Median gap between two tokens of a victim before the prompt was sent."""
+    #: The same median while the prompt's first token was awaited.
     gap_during_seconds: float | None
-    """… while its first token was awaited."""
     gap_after_seconds: float | None
+    #: Why the capture ended early, if it did.
     problem: str = ""
-    """Why the capture ended early, if it did."""
+    #: It ended because it was asked to stop.
     interrupted: bool = False
-    """It was told to stop."""

@@ -14,12 +14,12 @@ from prefillwatch.lab.trace.timeline import Work
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The time in which at least one kernel ran, whatever the stream: spans in order that do not touch."""
+    """The time in which at least one kernel ran, on any stream: ordered spans that do not touch."""
 
     starts: Numbers
     ends: Numbers
+    #: Busy nanoseconds before each span.
     _before: Numbers
-    """Busy nanoseconds before each span."""
 
     @classmethod
     def of(cls, work: Work) -> Busy:
@@ -40,7 +40,7 @@ class Busy:
         return int(self._before[at] + min(time_ns, int(self.ends[at])) - self.starts[at])
 
     def share(self, start_ns: int, end_ns: int) -> float:
-        """Of that time; 0 where there is none."""
+        """The share of this time in which the device was busy; 0 for an empty time."""
         return (self.until(end_ns) - self.until(start_ns)) / (end_ns - start_ns) if end_ns > start_ns else 0.0
 
 
@@ -48,8 +48,8 @@ class Busy:
 class DecodeGaps:
     """Silences between the end of a decode kernel and the start of the next, inside stretches of pure decode steps."""
 
+    #: The family that was looked at.
     kernel: str
-    """The family that was looked at."""
     gaps_ns: Numbers
     widest_start_ns: int
     widest_end_ns: int
@@ -73,7 +73,7 @@ def decode_gaps(work: Work, steps: list[Step]) -> DecodeGaps | None:
 
 
 def _decode_rows(work: Work) -> tuple[Numbers, str]:
-    """Kernels of the layers that decode; in a step without a prompt those of attention do nothing else."""
+    """Kernels of the layers that decode. In a step without a prompt, attention kernels do nothing else."""
     for kind in ("linear attention", "attention"):
         wanted = [f.kind == kind and f.layer_call and f.phase == "decode" for f in work.families]
         if work.mask(wanted).any():
@@ -85,7 +85,7 @@ def _decode_rows(work: Work) -> tuple[Numbers, str]:
 
 
 def _name(work: Work, flags: Flags) -> str:
-    """The family that runs most often, of several the one that only decodes."""
+    """The family that runs most often; among equals, the one that only decodes."""
     counts = Counter(work.families[name] for name in work.names[flags].tolist())
     most = max(counts, key=lambda family: (family.phase == "decode", counts[family], family.name), default=None)
     return most.name if most else ""

@@ -19,7 +19,7 @@ MOST_TICKS: Final = 240
 WIDTH_PIXELS: Final = 1200
 HEIGHT_PIXELS: Final = 400
 _DOTS_PER_INCH: Final = 100
-#: What a label takes of the picture's width, so that it can be kept inside its part.
+#: Share of the picture's width that a label takes, so that it can be kept inside its part.
 _LABEL_SHARE: Final = 0.12
 
 Side = Literal["left", "center", "right"]

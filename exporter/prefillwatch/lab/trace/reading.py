@@ -20,7 +20,8 @@ PIECE: Final = 1 << 20
 _LARGEST: Final = 1 << 62
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
-#: A call of a Python function: what vLLM's profiler writes most of by far, and nothing here asks for.
+#: A call of a Python function. These are by far the most events that vLLM's profiler writes, and nothing here needs
+#: them.
 _PYTHON: Final = b'"python_function"'
 _VLLM_VERSION: Final = re.compile(rb'"vllm_version":\s*"([0-9A-Za-z.+_-]{1,60})"')
 
@@ -28,24 +29,24 @@ _VLLM_VERSION: Final = re.compile(rb'"vllm_version":\s*"([0-9A-Za-z.+_-]{1,60})"
 class Arguments(msgspec.Struct, gc=False):
     """What a trace event has as arguments, as far as it is used here."""
 
+    #: Equal on a GPU event and on the call of the runtime that launched it.
     correlation: Any = None
-    """Equal on a GPU event and on the call of the runtime that launched it."""
 
 
 class Event(msgspec.Struct, gc=False):
     """The fields of a trace event that are used here. Times are microseconds on the trace's own clock."""
 
+    #: Phase: X is a span with a duration.
     ph: str = ""
-    """Phase: X is a span with a duration."""
+    #: kernel, gpu_memcpy, gpu_memset, cpu_op, user_annotation, gpu_user_annotation, python_function, …
     cat: str = ""
-    """kernel, gpu_memcpy, gpu_memset, cpu_op, user_annotation, gpu_user_annotation, python_function, …"""
     name: str = ""
     ts: float | None = None
     dur: float | None = None
+    #: On a GPU event the device.
     pid: int | str = 0
-    """On a GPU event the device."""
+    #: On a GPU event the stream, on others the thread.
     tid: int | str = 0
-    """On a GPU event the stream, on others the thread."""
     args: Arguments | list[Any] | str | float | bool | None = None
 
     @property
@@ -103,15 +104,11 @@ class TraceReader:
 
     def _raw_events(self) -> Iterator[bytes]:
         for piece in self._pieces:
-            if not self.bytes_read:
-                self._look_for_version(piece)
+            if not self.bytes_read and (found := _VLLM_VERSION.search(piece)):
+                self.vllm_version = found.group(1).decode()
             self.bytes_read += len(piece)
             yield from self._splitter.feed(piece)
         yield from self._splitter.finish()
-
-    def _look_for_version(self, piece: bytes) -> None:
-        if found := _VLLM_VERSION.search(piece):
-            self.vllm_version = found.group(1).decode()
 
     def _end_early(self, reason: str) -> None:
         if not self.events:
@@ -120,7 +117,7 @@ class TraceReader:
 
 
 def _decode_patiently(raw: bytes) -> Event | None:
-    """An event with what the profiler should not write but does: bytes that are no UTF-8, NaN, odd types."""
+    """An event with something that the profiler should not write but does: bytes that are not UTF-8, NaN, odd types."""
     try:
         fields = json.loads(raw.decode(errors="replace"), strict=False)
         return msgspec.convert(fields, Event, strict=False)
@@ -144,6 +141,6 @@ def _pieces(file: BufferedReader) -> Iterator[bytes]:
     if start == _ZSTD:
         raise TraceError("it is compressed with zstd; decompress it first: unzstd FILE")
     source = gzip.GzipFile(fileobj=file) if start[:2] == _GZIP else file
-    # Not read(): in a file that was cut off it would keep to itself what it has when it comes to the end.
+    # Not read(): at the end of a file that was cut off, it would not return what it has already decompressed.
     while piece := source.read1(PIECE):
         yield piece

@@ -13,9 +13,9 @@ from typing import Final
 
 from prefillwatch.lab.trace.errors import TraceError
 
-#: Nothing that the profiler writes comes near it; it bounds what a broken file makes us hold.
+#: No event of the profiler is nearly as large; the bound limits memory when a file is broken.
 LARGEST_EVENT: Final = 16 << 20
-#: An event of this size is not looked at again with every few bytes that come.
+#: An event larger than this is not scanned again for every few bytes that arrive.
 LARGE: Final = 64 << 10
 
 _STRING: Final = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
@@ -28,8 +28,8 @@ def _around(inner: bytes) -> bytes:
     return rb"(?:\{" + members + rb"\}|\[" + members + rb"\])"
 
 
-#: One match per event instead of one per brace makes the cutting four times as fast. Deeper ones are counted through.
-#: At each byte only one way goes on, so that a match in vain costs no more than one that succeeds.
+#: One match per event instead of one per brace makes splitting four times as fast; deeper events are counted through.
+#: At each byte the expression has one way to go on, so that a failed match costs no more than one that succeeds.
 _INNERMOST: Final = rb"(?:\{" + _FLAT + rb"\}|\[" + _FLAT + rb"\])"
 _EVENT: Final = re.compile(
     rb"\{" + _FLAT + rb"(?:" + _around(_around(_around(_INNERMOST))) + _FLAT + rb")*\}", re.DOTALL
@@ -43,11 +43,11 @@ _UTF8_MARK: Final = b"\xef\xbb\xbf"
 
 class _Place(enum.Enum):
     START = enum.auto()
+    #: In the object, before the list of events.
     HEAD = enum.auto()
-    """In the object, before the list of events."""
     EVENTS = enum.auto()
+    #: Behind the list.
     TAIL = enum.auto()
-    """Behind the list."""
 
 
 class EventSplitter:
@@ -90,7 +90,7 @@ class EventSplitter:
         left = len(self._buffer) - self._position
         if left + self._waiting_size > LARGEST_EVENT + len(data):
             raise TraceError(f"something of more than 16 MiB begins at {self._here}; it is no trace, or damaged")
-        # What is not whole yet is looked at from its start again; only when it has doubled, so that this stays cheap.
+        # An incomplete event is scanned from its start again, but only once it has doubled, so that this stays cheap.
         if left < LARGE or self._waiting_size >= left:
             yield from self._take()
 
@@ -120,7 +120,9 @@ class EventSplitter:
         if self._place is _Place.EVENTS:
             yield from self._cut()
         if self._place is _Place.TAIL:
-            self._note_tail()
+            rest = self._buffer[self._position :].rstrip()
+            self._last_byte = rest[-1:] or self._last_byte
+            self._position = len(self._buffer)
 
     @property
     def _here(self) -> str:
@@ -173,7 +175,7 @@ class EventSplitter:
             return True
         if rest[:1] == b":":
             raise TraceError(f'"traceEvents" at {self._here} is no list')
-        return False  # a text that happens to say so
+        return False  # a string value that happens to be this word
 
     def _cut(self) -> Iterator[bytes]:
         buffer, position = self._buffer, self._position
@@ -203,11 +205,6 @@ class EventSplitter:
         self._position += 1
         self._last_byte = b"]"
         self._place = _Place.TAIL
-
-    def _note_tail(self) -> None:
-        rest = self._buffer[self._position :].rstrip()
-        self._last_byte = rest[-1:] or self._last_byte
-        self._position = len(self._buffer)
 
 
 def _balanced_end(buffer: bytes, start: int) -> int:

@@ -27,17 +27,17 @@ Flags = npt.NDArray[np.bool_]
 REGULAR: Final = 0.8
 #: Share of vLLM's annotated steps that must hold exactly one step found here.
 AGREED: Final = 0.9
-#: Without a better sign, a step this many times as long as the short ones carried a prompt.
+#: Without better evidence, a step this many times as long as the short ones carried a prompt.
 LONG: Final = 1.4
-#: So long nothing runs within a step; between two the engine may have to think.
+#: Within a step, nothing pauses for this long; between two steps the engine may have work of its own.
 PAUSE_NS: Final = 500_000
 _MOST_LAYERS: Final = 256
 _FEWEST_CALLS: Final = 6
 #: Steps that a trace may cut off, so that they are annotated or have kernels, but not both.
 _CUT_OFF: Final = 2
-#: Share of the silences within steps that may hold what marks the end of one.
+#: Share of the silences within steps in which the kernel may appear that marks the end of a step.
 _MARK_WITHIN: Final = 0.02
-#: Enough to learn the rhythm by; it does not change.
+#: Enough steps to learn the rhythm from; it does not change.
 _CALLS_LOOKED_AT: Final = 2000
 
 
@@ -46,22 +46,22 @@ class Step:
     """One engine step. Times are nanoseconds on the trace's clock."""
 
     start_ns: int
+    #: When its last work ended, or when the next step began.
     end_ns: int
-    """When its last work ended, or when the next step began."""
+    #: To the start of the next step; None for the last.
     interval_ns: int | None
-    """To the start of the next step; None for the last."""
+    #: Attention layers that ran in it.
     calls: int
-    """Attention layers that ran in it."""
+    #: When the last of them began.
     last_call_ns: int
-    """When the last of them began."""
     prefill: bool = False
+    #: Requests whose prompt was worked on, by the engine's annotation.
     prompts: int | None = None
-    """Requests whose prompt was worked on, by the engine's annotation."""
+    #: Of all of them.
     prompt_tokens: int | None = None
-    """Of all of them."""
     answers: int | None = None
+    #: Kernels were tried out in it, so that its length says nothing about the model.
     tuning: bool = False
-    """Kernels were tried out in it, so that its length says nothing about the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ class Cadence:
 
     steps: list[Step]
     how: How
+    #: How steps with prompt work were told from those without.
     evidence: Evidence
-    """What tells steps with prompt work from those without."""
+    #: Attention layers per step.
     layers: int
-    """Attention layers per step."""
+    #: Steps that the engine annotated.
     annotated: int = 0
-    """Steps that the engine annotated."""
+    #: Those of them that hold exactly one step found by the kernels.
     agreeing: int = 0
-    """Those of them that hold exactly one step found by the kernels."""
 
 
 def find_steps(work: Work) -> Cadence | None:
@@ -122,7 +122,7 @@ def why_no_steps(work: Work) -> str:
 
 
 def _of_requests(work: Work) -> list[Annotation]:
-    """A step for no request at all runs no attention."""
+    """A step without requests runs no attention."""
     return [step for step in work.annotations if step.prompts + step.answers > 0]
 
 
@@ -185,7 +185,8 @@ def _first_row(work: Work, after_choice: int, first_call: int) -> int:
 
 
 def _regular_size(sizes: Numbers) -> int | None:
-    """How many layer calls a step has, if nearly all have as many. The outermost may be cut by the trace."""
+    """How many layer calls a step has, if nearly all steps have the same number. The trace may cut the first and the
+    last."""
     inner = sizes[1:-1] if len(sizes) > 2 else sizes
     size, count = Counter(inner.tolist()).most_common(1)[0]
     # One layer between two choices is a draft model's, or a router that chooses experts by the same kernel.

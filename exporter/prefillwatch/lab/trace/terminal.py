@@ -136,7 +136,7 @@ def _verdict(findings: Findings, cadence: CadenceFigures) -> Iterator[str]:
 
 
 def prompts_of(main: PrefillFigures) -> tuple[str, str]:
-    """What a run of steps took in, and its verb."""
+    """What a run of steps carried, with its verb."""
     if not main.prompt_tokens:
         return "a prompt", "was"
     if main.most_prompts is None or main.most_prompts < 2:
@@ -146,7 +146,7 @@ def prompts_of(main: PrefillFigures) -> tuple[str, str]:
 
 
 def _single(findings: Findings) -> Iterator[str]:
-    """A trace of one step has no beat to tell, but what it did and how long."""
+    """A trace of a single step has no rhythm to report, only what ran in it and for how long."""
     (step,) = findings.steps
     end = findings.span_seconds - step.start_seconds
     told = ""
@@ -163,7 +163,7 @@ def _calm(cadence: CadenceFigures) -> float | None:
 
 
 def _launched(part: Share) -> tuple[str, ...]:
-    """Cells of what launches took together, and each."""
+    """Cells: the total and the mean duration of some launches."""
     return (
         f"{part.launches:,} launches",
         duration(part.seconds),

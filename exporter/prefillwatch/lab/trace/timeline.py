@@ -19,7 +19,7 @@ from prefillwatch.lab.trace.reading import Event
 
 Source = Literal["gpu", "cpu"]
 
-#: With its duration, or only its beginning, which is then counted as one without.
+#: With the duration, or only the beginning; then its duration counts as unknown.
 _SPANS: Final = ("X", "B")
 _GPU_WORK: Final = frozenset(("kernel", "gpu_memcpy", "gpu_memset"))
 _ANNOTATIONS: Final = frozenset(("user_annotation", "gpu_user_annotation"))
@@ -49,21 +49,21 @@ class Work:
     source: Source
     starts: Numbers
     ends: Numbers
+    #: Its duration, on the CPU less that of the ops it called.
     own: Numbers
-    """Its duration, on the CPU less that of the ops it called."""
+    #: Index into `texts` and `families`.
     names: npt.NDArray[np.int32]
-    """Index into `texts` and `families`."""
     lanes: npt.NDArray[np.int32]
     texts: list[str]
     families: list[Family]
     annotations: list[Annotation]
     devices: list[str]
+    #: The device that this is about; with several in one file, the busiest.
     device: str
-    """The one that this is about: with several in one file, the busiest."""
     without_duration: int = 0
+    #: Whether the annotations lie where the work does. Those of the CPU run ahead of the GPU, by milliseconds to more
+    #: than a step, and are only moved there where launches tell what belongs to which.
     located: bool = True
-    """Whether the annotations lie where the work does. Those of the CPU run ahead of the GPU, by milliseconds to more
-    than a step, and are only moved there where launches tell what belongs to which."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -76,7 +76,7 @@ class Work:
 
 
 def _nanoseconds(event: Event) -> tuple[int, int] | None:
-    """Start and duration; None where there are none, or none that make sense."""
+    """Start and duration; None where an event has none, or none that make sense."""
     if event.ts is None or event.dur is None or not 0 <= event.dur < _LONGEST_US or not abs(event.ts) < _LONGEST_US:
         return None
     return round(event.ts * 1000), round(event.dur * 1000)
@@ -154,7 +154,7 @@ class TimelineBuilder:
         self._cpu = self._gpu = _Rows()
         starts, durations = np.array(rows.starts, np.int64), np.array(rows.durations, np.int64)
         names, lanes = np.array(rows.names, np.int32), np.array(rows.lanes, np.int32)
-        # Of two that start together the longer is the outer one.
+        # Of two that start together, the longer one is the outer one.
         order = np.lexsort((-durations, starts))
         starts, durations, names, lanes = starts[order], durations[order], names[order], lanes[order]
         correlations = np.array(rows.correlations, np.int64)
@@ -189,7 +189,7 @@ class TimelineBuilder:
         )
 
     def _steps(self, source: Source, device: str) -> list[Annotation]:
-        """The engine's annotations as they lie on the device where there are such, in order of time."""
+        """The engine's annotations, in order of time, as they lie on the device where it has them."""
         here = [step for step in self._annotations if step.on_gpu and step.place == device]
         chosen = here if source == "gpu" and here else [step for step in self._annotations if not step.on_gpu]
         return _merged(sorted(chosen, key=lambda step: step.start_ns))

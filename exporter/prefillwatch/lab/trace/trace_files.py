@@ -14,7 +14,7 @@ _PATTERNS: Final = ("*.pt.trace.json", "*.pt.trace.json.gz")
 #: The API server's own trace holds no kernels.
 _FRONTEND: Final = "async_llm"
 _LOOK_EVERY_S: Final = 0.25
-#: Looks in a row at which nothing has changed.
+#: A file is complete when this many looks in a row find it unchanged.
 _QUIET_LOOKS: Final = 3
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from prefillwatch.lab.trace.steps import Flags
 from prefillwatch.lab.trace.timeline import Work
 
-#: So often in a row no model runs the same kernel of a layer.
+#: No model runs the same kernel of a layer this many times in a row.
 FEWEST_REPEATS: Final = 16
-#: What the tuner itself puts between two tries.
+#: What the autotuner runs between two tries.
 _BETWEEN: Final = ("copy", "elementwise", "other")
 
 

@@ -17,7 +17,6 @@ from prefillwatch.contract.causes import PREFILL
 from prefillwatch.core.exchange import Exchange
 from prefillwatch.export import table
 from prefillwatch.export.registry import Registry
-from prefillwatch.observer.incidents import IncidentHistory
 from prefillwatch.units import NS
 from prefillwatch.wire.tap import End, Finish
 
@@ -31,13 +30,17 @@ class Publisher:
     """Implements `core.core.CoreSink` on a metric registry."""
 
     def __init__(
-        self, registry: Registry, names: ModelNames, buckets: PromptBuckets, history: IncidentHistory | None = None
+        self,
+        registry: Registry,
+        names: ModelNames,
+        buckets: PromptBuckets,
+        incident_over: Callable[[Incident], None] = lambda _: None,
     ) -> None:
         #: Is told of gaps, in seconds, and whether a prompt was in service during them.
         self.gaps_heard: Callable[[FloatArray, bool], None] | None = None
         self._registry = registry
         self._names = names
-        self._history = history or IncidentHistory(names)
+        self._incident_over = incident_over
         self._prompt_labels = buckets.labels
         self._bucket_labels = buckets.labels_with_none
         self._gaps = registry.histogram(table.INTER_TOKEN_LATENCY)
@@ -147,7 +150,7 @@ class Publisher:
             self._freeze_seconds.add(labels, (incident.ended_ns - incident.started_ns) / NS)
         else:
             self._waits.add(labels)
-        self._history.add(incident)
+        self._incident_over(incident)
 
     def exchange_ended(self, exchange: Exchange, end: End) -> None:
         if end.finish is Finish.UPSTREAM_UNREACHABLE:

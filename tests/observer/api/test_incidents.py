@@ -12,7 +12,7 @@ from prefillwatch.analysis.delays import Incident, Share, Stall
 from prefillwatch.analysis.requests.models import ModelNames
 from prefillwatch.analysis.requests.request import Request
 from prefillwatch.analysis.verdicts.incidents import IncidentBook
-from prefillwatch.observer.incidents import MOST_CULPRITS, MOST_KEPT, IncidentHistory
+from prefillwatch.observer.api import MOST_CULPRITS, MOST_KEPT, IncidentHistory
 from prefillwatch.units import NS
 
 FIELDS = {

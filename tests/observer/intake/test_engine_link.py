@@ -14,7 +14,7 @@ import pytest
 from prefillwatch.core.inputs import EngineStep
 from prefillwatch.engine.plugin.sender import Sender
 from prefillwatch.engine.step_report import Packet, StepReport, encode
-from prefillwatch.observer.engine_link import MAX_LINKS, EngineLink
+from prefillwatch.observer.intake import MAX_LINKS, EngineLink
 
 STEP = StepReport(0, 5, 7, duration_ns=3, prefill_tokens=9, gaps=[(0.5, 2)])
 

@@ -14,7 +14,7 @@ MOST_ENGINES: Final = 32
 Values = dict[str, dict[Labels, float]]
 
 
-def figures(snapshot: Snapshot, advice: dict[str, Any], windows: tuple[str, ...], buckets: tuple[str, ...]) -> Any:
+def live_figures(snapshot: Snapshot, advice: dict[str, Any], windows: tuple[str, ...], buckets: tuple[str, ...]) -> Any:
     """Seconds and ratios; what is unknown is absent or None. The busiest model comes first, and the fullest engine."""
     values: Values = {family.spec.name: family.values for family in snapshot}
     models = sorted({labels[0] for labels in values[table.DECODING_STREAMS.name]})

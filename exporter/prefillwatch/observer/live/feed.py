@@ -35,8 +35,8 @@ from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import ModelNames
 from prefillwatch.contract import limits
 from prefillwatch.contract.causes import CAUSES
-from prefillwatch.observer.lanes import MOST_LANES, Lane, Lanes
-from prefillwatch.observer.live_prefills import Prefills
+from prefillwatch.observer.live.lanes import MOST_LANES, Lane, Lanes
+from prefillwatch.observer.live.prefills import Prefills
 from prefillwatch.units import MS, NS
 
 #: Time between two frames, of the clock passed in.

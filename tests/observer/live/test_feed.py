@@ -10,7 +10,7 @@ from tests.core.script import Observed, Relay, chunk, ns, usage
 
 from prefillwatch.contract import limits
 from prefillwatch.contract.causes import FREEZE_CAUSES, WAIT_CAUSES
-from prefillwatch.observer.incidents import wall_offset
+from prefillwatch.observer.api import wall_offset
 from prefillwatch.observer.live import LiveFeed, event
 from prefillwatch.units import MS
 from prefillwatch.wire.tap import Finish

@@ -13,7 +13,7 @@ from prefillwatch.analysis.tokens import SlidingWindows
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
 from prefillwatch.export.spec import Spec, window_name
-from prefillwatch.observer.advice import publish_cost_models
+from prefillwatch.observer.api import publish_cost_models
 from prefillwatch.units import NS
 
 Values = dict[Labels, float | None]

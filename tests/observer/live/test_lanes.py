@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.core.script import Observed, Relay, chunk, ns
 
-from prefillwatch.observer.lanes import MOST_TICKS, Lanes
+from prefillwatch.observer.live import MOST_TICKS, Lanes
 
 
 class Few:

@@ -8,7 +8,7 @@ from prefillwatch.core.bodies import UNREAD_REASONS
 from prefillwatch.core.relays import Relays, RelayTap
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
-from prefillwatch.observer.procfs import ProcessFigures
+from prefillwatch.observer.intake import ProcessFigures
 from prefillwatch.settings.control import SERVING, Control, ProcessNow
 
 

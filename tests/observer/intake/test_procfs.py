@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from prefillwatch.observer.procfs import read_process
+from prefillwatch.observer.intake import read_process
 
 
 def test_our_own_process() -> None:

@@ -8,7 +8,7 @@ from prefillwatch.analysis.requests.models import ModelNames
 from prefillwatch.analysis.requests.prompt_sizes import PromptBuckets
 from prefillwatch.export import table
 from prefillwatch.export.registry import Registry
-from prefillwatch.observer.publish import Publisher
+from prefillwatch.observer.metrics import Publisher
 
 
 def test_stall_counters_are_there_at_zero_before_the_first_stall() -> None:

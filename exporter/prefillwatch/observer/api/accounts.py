@@ -14,7 +14,7 @@ from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.steps import StepFacts
 from prefillwatch.analysis.tokens import ReadLog
-from prefillwatch.observer.incidents import IncidentHistory
+from prefillwatch.observer.api.incidents import IncidentHistory
 from prefillwatch.story import Account, Engine, Prompt, Reading, Step, Stop, Stream
 from prefillwatch.units import MS, NS
 

@@ -1,0 +1,89 @@
+"""What every row came to on two fleets of fixed seeds, so that a change that makes one worse is seen.
+
+``bars.json`` says what must not get worse, not what would be good: that is in `goals`. **Bars are only raised.**
+`python -m tests.simulation --raise` raises those that were surpassed; with ``--anew`` it writes all of them as they
+are, for rows that are new or whose load was changed: those are other runs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.simulation.judge import Figures
+from tests.simulation.rows import ROWS
+
+FILE: Final = Path(__file__).with_name("bars.json")
+ROUNDING: Final = 0.002  # what another version of Python or NumPy may make of it
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Seeds 0 to ``seeds``: those of the tests, and those of a check of everything."""
+
+    name: str
+    seeds: int
+
+
+TESTS: Final = Fleet("tests", 5 * len(ROWS))
+CHECK: Final = Fleet("check", 48 * len(ROWS))
+FLEETS: Final = (TESTS,)
+
+
+class Bar(NamedTuple):
+    precision: float
+    recall: float
+    right_names: float
+    certainty: float  # share of the stall seconds that no wrong cause was named for
+    attributed: float
+
+
+def reached(figures: Figures) -> Bar:
+    return Bar(
+        figures.precision,
+        figures.recall,
+        figures.right_names,
+        1 - figures.falsely_certain,
+        1 - figures.unattributed,
+    )
+
+
+def rounded(bar: Bar) -> Bar:
+    return Bar(*(math.floor(100 * max(0.0, each - ROUNDING)) / 100 for each in bar))
+
+
+def known(fleet: Fleet) -> dict[str, Bar]:
+    return {name: Bar(*each) for name, each in json.loads(FILE.read_text())[fleet.name].items()}
+
+
+def worse(name: str, figures: Figures, bar: Bar) -> str:
+    """What got worse, in words; "" where nothing did."""
+    below = [
+        f"{what} {now:.3f}, was {least}"
+        for what, now, least in zip(Bar._fields, reached(figures), bar, strict=True)
+        if now < least
+    ]
+    return f"{name}: {'; '.join(below)}: {figures.told()}" if below else ""
+
+
+def all_worse(fleet: Fleet, figures: Mapping[str, Figures]) -> Iterable[str]:
+    bars = known(fleet)
+    return filter(None, (worse(name, each, bars[name]) for name, each in figures.items()))
+
+
+def write(fleet: Fleet, figures: Mapping[str, Figures], *, anew: bool) -> None:
+    """Rows in their order; what there is no figure of is left out."""
+    written = json.loads(FILE.read_text()) if FILE.exists() else {}
+    before = {} if anew else written.get(fleet.name, {})
+    now = {name: rounded(reached(each)) for name, each in figures.items()}
+    raised = {name: [max(pair) for pair in zip(bar, before.get(name, bar), strict=True)] for name, bar in now.items()}
+    written[fleet.name] = raised
+    fleets = (
+        f'  "{each}": {{\n' + ",\n".join(f"    {json.dumps(name)}: {bar}" for name, bar in rows.items()) + "\n  }"
+        for each, rows in written.items()
+    )
+    FILE.write_text("{\n" + ",\n".join(fleets) + "\n}\n")

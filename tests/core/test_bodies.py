@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.core.script import CHAT, Observed, Relay, ns, stream_tokens
+from tests.core.script import CHAT, Observed, Relay, chunk, ns, stream_tokens
 
 from prefillwatch.core.bodies import (
     ACCEPTED_SHARE,
@@ -108,17 +108,19 @@ def test_a_body_that_cannot_be_read_counts_by_its_size(observed: Observed, relay
     assert unread(observed) == {"content": 1}
 
 
-def test_a_model_that_is_no_name_is_counted_under_other(observed: Observed, relay: Relay) -> None:
-    stream = send(relay, 1000, chat("hello", model=["m"]))
-    stream_tokens(relay, stream, [1100])
-    relay.end(1200, stream)
+def test_a_model_that_is_no_name_is_other_unless_the_answer_names_one(observed: Observed, relay: Relay) -> None:
+    for at, said in ((0, chunk("a", model=None)), (500, chunk("a"))):
+        stream = send(relay, at, chat("hello", model=["m"]))
+        relay.response(at + 99, stream)
+        relay.data(at + 100, stream, said)
+        relay.end(at + 200, stream)
     nameless = send(relay, 1300, b'{"messages":[]}')
     stream_tokens(relay, nameless, [1400])
     relay.end(1500, nameless)
     relay.flush()
     observed.advance(3000)
     endpoint, ok = "chat_completions", "ok"
-    assert observed.values(table.REQUESTS) == {("other", endpoint, ok): 1, ("m", endpoint, ok): 1}
+    assert observed.values(table.REQUESTS) == {("other", endpoint, ok): 1, ("m", endpoint, ok): 2}
 
 
 def test_a_large_body_counts_by_its_size_until_upstream_accepts_it(observed: Observed, relay: Relay) -> None:

@@ -424,12 +424,12 @@ def test_quick_answers_one_after_the_other_are_one_stream_at_a_time(observed: Ob
 
 
 def test_other_endpoints_are_only_counted(observed: Observed, relay: Relay) -> None:
-    stream = relay.request(0, path="/v1/embeddings")
+    stream = relay.request(0, path="/v1/models")
     relay.response(5, stream, content_type="application/json")
     relay.end(6, stream)
     relay.flush()
     observed.advance(500)
-    assert observed.values(table.REQUESTS) == {("m", "embeddings", "ok"): 1}
+    assert observed.values(table.REQUESTS) == {("m", "models", "ok"): 1}
     assert observed.counts(table.PROMPT_LENGTH) == {}
 
 

@@ -171,7 +171,7 @@ def test_what_is_no_request_gives_no_facts(body: bytes) -> None:
 
 
 def test_other_paths_and_forms() -> None:
-    assert read_request("/v1/embeddings", "", b"{}") is None
+    assert read_request("/v1/models", "", b"{}") is None
 
 
 @pytest.mark.parametrize(
@@ -368,3 +368,53 @@ def test_prompts_as_token_ids_have_digests_too() -> None:
 def test_a_lone_surrogate_in_a_prompt_does_no_harm() -> None:
     facts = read(CHAT, b'{"model":"m","messages":[{"content":"\\ud800' + b"x" * 600 + b'"}]}')
     assert (facts.prompt_chars, len(facts.prefix)) == (601, 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "chars", "tokens", "sequences"),
+    [
+        ("/completion", {"prompt": "x" * 40, "n_predict": 8}, 40, None, 1),
+        ("/completion", {"prompt": [[1, 2, 3], [4, 5]]}, 0, 5, 2),
+        ("/infill", {"input_prefix": "ab", "input_suffix": "cde"}, 5, None, 1),
+        ("/generate", {"text": ["abcd", "ef"], "sampling_params": {}}, 6, None, 2),
+        ("/generate", {"input_ids": [7] * 30}, 0, 30, 1),
+        ("/generate_stream", {"inputs": "abc", "parameters": {}}, 3, None, 1),
+        ("/inference/v1/generate", {"token_ids": [5] * 20_000, "sampling_params": {}}, 0, 20_000, 1),
+        ("/v1/chat/completions/batch", {"messages": [[{"role": "user", "content": "abcd"}]] * 3}, 12, None, 3),
+        ("/cohere/v2/chat", {"messages": [{"role": "user", "content": "abcd"}]}, 4, None, 1),
+        ("/api/chat", {"messages": [{"role": "user", "content": "abcd"}]}, 4, None, 1),
+        ("/api/generate", {"prompt": "abcdef"}, 6, None, 1),
+        ("/v1/embeddings", {"input": ["abc", "de"]}, 5, None, 1),
+        ("/v1/embeddings", {"input": [[1, 2], [3]]}, 0, 3, 1),
+        ("/v1/embeddings", {"messages": [{"role": "user", "content": "abcd"}]}, 4, None, 1),
+        ("/v1/score", {"text_1": "ab", "text_2": ["cd", "efg"]}, 7, None, 1),
+        ("/v1/score", {"query": "ab", "items": ["cd"] * 10, "label_token_ids": [1]}, 22, None, 1),
+        ("/rerank", {"query": "ab", "documents": ["cd", "e"]}, 5, None, 1),
+        ("/classify", {"input": "abc"}, 3, None, 1),
+    ],
+)
+def test_prompts_of_other_endpoints(
+    path: str, body: dict[str, Any], chars: int, tokens: int | None, sequences: int
+) -> None:
+    facts = read_request(path, "", json.dumps(body).encode())
+    assert facts is not None
+    assert (facts.prompt_chars, facts.prompt_tokens, facts.prompts, facts.complete) == (chars, tokens, sequences, True)
+
+
+def test_what_reads_only_owes_no_tokens() -> None:
+    """An answer without text is no empty one."""
+    for path in ("/v1/embeddings", "/v1/score", "/rerank"):
+        facts = read_request(path, "", b'{"input": "a"}')
+        assert facts is not None
+        assert facts.max_tokens == 0
+
+
+def test_a_recording_to_be_written_down_has_no_size_in_tokens() -> None:
+    form = (
+        b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nwhisper\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="stream"\r\n\r\ntrue\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n' + bytes(200_000) + b"\r\n--b--\r\n"
+    )
+    facts = read_request("/v1/audio/transcriptions", "", form)
+    assert facts is not None
+    assert (facts.model, facts.stream, facts.prompt_chars, facts.media) == ("whisper", True, 0, 1)

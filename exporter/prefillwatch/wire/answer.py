@@ -10,10 +10,11 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
-from prefillwatch.wire import chat, completions, messages, responses
+from prefillwatch.wire import chat, cohere, completions, messages, native, responses
 from prefillwatch.wire.facts import AnswerFacts
 from prefillwatch.wire.faults import place_of
 from prefillwatch.wire.inflate import Identity, InflateError, Inflater, Spent, inflater_for
+from prefillwatch.wire.ndjson import LineParser
 from prefillwatch.wire.reasons import UnparsedReason
 from prefillwatch.wire.sse import EventParser
 from prefillwatch.wire.structure import has_more_marks
@@ -48,6 +49,12 @@ _EVENT_READERS: Final[dict[str, EventReader]] = {
     "completions": completions.read_event,
     "responses": responses.read_event,
     "messages": messages.read_event,
+    "cohere_chat": cohere.read_event,
+    "native_completion": native.read_event,
+    "native_generate": native.read_event,
+    "token_generate": native.read_event,
+    "ollama": native.read_event,
+    "transcription": chat.read_event,
 }
 _DOCUMENT_READERS: Final[dict[str, DocumentReader]] = {
     "chat_completions": chat.read_answer,
@@ -59,11 +66,25 @@ _DOCUMENT_READERS: Final[dict[str, DocumentReader]] = {
     "classify": completions.read_answer,
     "responses": responses.read_answer,
     "messages": messages.read_answer,
+    "batch_chat": chat.read_answer,
+    "cohere_chat": cohere.read_answer,
+    "native_completion": native.read_answer,
+    "native_generate": native.read_answer,
+    "token_generate": native.read_answer,
+    "ollama": native.read_answer,
+    "transcription": chat.read_answer,
+}
+
+
+#: Of answers that come event by event, and what cuts them into events.
+_STREAMS: Final[dict[str, Callable[[], EventParser | LineParser]]] = {
+    "text/event-stream": EventParser,
+    "application/x-ndjson": LineParser,
 }
 
 
 def is_event_stream(content_type: str) -> bool:
-    return content_type.partition(";")[0].strip().lower() == "text/event-stream"
+    return content_type.partition(";")[0].strip().lower() in _STREAMS
 
 
 class AnswerReader(AnswerFacts):
@@ -97,10 +118,10 @@ class AnswerReader(AnswerFacts):
         """`templates=False` takes every event the long way; the facts are the same."""
         super().__init__()
         media = content_type.partition(";")[0].strip().lower()
-        self._read_event = _EVENT_READERS.get(endpoint) if is_event_stream(content_type) else None
+        self._read_event = _EVENT_READERS.get(endpoint) if media in _STREAMS else None
         is_json = media == "application/json" or media.endswith("+json")
         self._read_document = _DOCUMENT_READERS.get(endpoint) if is_json else None
-        self._parser = EventParser()
+        self._parser = _STREAMS.get(media, EventParser)()
         self._document: list[bytes] = []
         self._document_size = 0
         self._senseless = 0  # bytes since an event could be read
@@ -108,7 +129,7 @@ class AnswerReader(AnswerFacts):
         self.fault = ""  # where an error of ours was, if there was one
         self._inflater: Inflater | None = None
         self._inflatable = _FIRST_INFLATED_BYTES  # by what came so far
-        self._lessons = _MAX_LESSONS if templates else 0
+        self._lessons = _MAX_LESSONS if templates and isinstance(self._parser, EventParser) else 0
         self._templates: list[Template] = []
         self._idle = False  # between events, so that a template may be tried
         # The newest constant template of choice 0; and spread out for the usual read, what stands around its string.

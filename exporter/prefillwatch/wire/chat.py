@@ -68,9 +68,22 @@ class Usage(msgspec.Struct, gc=False):
         return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details is not None else None
 
 
+class Timings(msgspec.Struct, gc=False):
+    """llama.cpp's account of one request, in its last event whether usage was asked for or not."""
+
+    prompt_n: int | None = None  # read, without those of the cache
+    cache_n: int | None = None
+    predicted_n: int | None = None
+
+    def add_to(self, facts: AnswerFacts) -> None:
+        read = (self.prompt_n or 0) + (self.cache_n or 0)
+        facts.add_usage(read or None, self.predicted_n, self.cache_n)
+
+
 class Chunk(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: Usage | None = None
+    timings: Timings | None = None
     id: str | None = None
     model: str | None = None
     object: str | None = None
@@ -119,6 +132,8 @@ def read_answer(payload: bytes, facts: AnswerFacts) -> None:
 def read_frame(name: bytes, chunk: Any, facts: AnswerFacts) -> None:
     """What surrounds the choices, the same for chat and for text completions."""
     facts.identify(chunk.id, chunk.model)
+    if chunk.timings is not None and chunk.usage is None:
+        chunk.timings.add_to(facts)
     if chunk.metrics is not None:
         facts.engine_times = chunk.metrics
     has_failed = name == b"error"

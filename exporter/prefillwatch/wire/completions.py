@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from prefillwatch.wire.chat import Usage, read_chunk, read_frame
+from prefillwatch.wire.chat import Timings, Usage, read_chunk, read_frame
 from prefillwatch.wire.facts import AnswerFacts, EngineTimes, choice_index
 from prefillwatch.wire.tolerant import TolerantDecoder
 
@@ -24,6 +24,7 @@ class Choice(msgspec.Struct, gc=False):
 class Chunk(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: Usage | None = None
+    timings: Timings | None = None
     id: str | None = None
     model: str | None = None
     object: str | None = None

@@ -164,6 +164,16 @@ class AnswerFacts:
         self._given_tokens[choice] = max(completion, before)
         self._brought(choice, completion - before)
 
+    def add_counted(self, choice: int, tokens: int) -> None:
+        """One event of `choice` that carries so many tokens, as ids and not as text."""
+        self.add_tokens(choice, tokens)
+        self._choice_tokens[choice] = self._choice_tokens.get(choice, 0) + tokens
+        self._brought(choice, tokens)
+
+    def told(self, choice: int) -> int:
+        """How many tokens of `choice` the server has counted so far."""
+        return self._choice_tokens.get(choice, 0)
+
     def add_counted_tokens(self, choice: int, chars: int, completion: int) -> None:
         """One token event of `choice` that says how many tokens there are by now; the other counts are known."""
         self.add_tokens(choice, chars)

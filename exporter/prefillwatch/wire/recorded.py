@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from prefillwatch.wire.answer import AnswerReader
+from prefillwatch.wire.answer import AnswerReader, is_event_stream
 from prefillwatch.wire.facts import AnswerFacts
 from prefillwatch.wire.routes import endpoint_of, path_of
 from prefillwatch.wire.tap import RequestHead, ResponseHead
@@ -99,8 +99,7 @@ def request_head(head: RequestHead) -> RequestHead:
 
 def response_head(head: ResponseHead) -> ResponseHead:
     """The kind of answer instead of its content type."""
-    media = head.content_type.partition(";")[0].strip().lower()
-    kind = _STREAM if media == _STREAM else _JSON if "json" in media else ""
+    kind = _STREAM if is_event_stream(head.content_type) else _JSON if "json" in head.content_type.lower() else ""
     return ResponseHead(head.status, kind, observed=head.observed, injected=head.injected)
 
 

@@ -8,6 +8,7 @@ has to tell.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 from typing import Final, TypeVar
@@ -26,7 +27,7 @@ from prefillwatch.wire.fingerprint import (
 )
 from prefillwatch.wire.inflate import InflateError, inflate_beginning
 from prefillwatch.wire.reasons import UnparsedReason
-from prefillwatch.wire.routes import GENERATING, endpoint_of
+from prefillwatch.wire.routes import GENERATING, READING, endpoint_of
 from prefillwatch.wire.structure import MOST_MARKS, has_more_marks
 from prefillwatch.wire.tolerant import TolerantDecoder, UnreadableError
 
@@ -59,6 +60,7 @@ _LONGEST_NAME: Final = 256
 _LONGEST_NAME_BYTES: Final = 6 * _LONGEST_NAME + 2  # every character escaped
 # Inside a string its quotes would be escaped.
 _MODEL: Final = re.compile(rb'(?<!\\)"model"[ \t\r\n]*:[ \t\r\n]*("[^"\\\x00-\x1f]{0,256}"|[^"\s])')
+_FIELDS: Final = re.compile(rb'name="(model|stream)"\r\n\r\n([^\r\n]{0,256})\r\n')
 _STREAM: Final = re.compile(rb'(?<!\\)"stream"[ \t\r\n]*:[ \t\r\n]*(true|false)')
 
 
@@ -133,11 +135,41 @@ class Body(msgspec.Struct, gc=False):
     messages: msgspec.Raw = _NOTHING
     input: msgspec.Raw = _NOTHING
     instructions: msgspec.Raw = _NOTHING
+    # Prompts of endpoints other than the four.
+    text: msgspec.Raw = _NOTHING
+    input_ids: msgspec.Raw = _NOTHING
+    inputs: msgspec.Raw = _NOTHING
+    token_ids: msgspec.Raw = _NOTHING
+    input_prefix: msgspec.Raw = _NOTHING
+    input_suffix: msgspec.Raw = _NOTHING
+    text_1: msgspec.Raw = _NOTHING
+    text_2: msgspec.Raw = _NOTHING
+    queries: msgspec.Raw = _NOTHING
+    query: msgspec.Raw = _NOTHING
+    items: msgspec.Raw = _NOTHING
+    n_predict: msgspec.Raw = _NOTHING
     system: msgspec.Raw = _NOTHING
     tools: msgspec.Raw = _NOTHING
     functions: msgspec.Raw = _NOTHING
     documents: msgspec.Raw = _NOTHING
 
+
+#: Where an endpoint has its prompts, each of which is a text, token ids, or a list of either. What is not here has a
+#: conversation.
+_PROMPTS: Final[dict[str, tuple[str, ...]]] = {
+    "completions": ("prompt",),
+    "native_completion": ("prompt", "input_prefix", "input_suffix"),
+    "native_generate": ("text", "input_ids", "inputs"),
+    "token_generate": ("token_ids",),
+    "ollama": ("prompt",),
+    "embeddings": ("input", "prompt"),
+    "pooling": ("input",),
+    "classify": ("input",),
+    "score": ("text_1", "text_2", "queries", "query", "documents", "items"),
+    "rerank": ("query", "documents"),
+}
+#: Of these the prompts may be a conversation instead.
+_CONVERSING: Final = frozenset({"ollama", "embeddings", "pooling", "classify"})
 
 _envelopes = msgspec.json.Decoder(Body)
 _bodies: TolerantDecoder[Body] = TolerantDecoder(Body)
@@ -148,10 +180,12 @@ _stream_options: TolerantDecoder[StreamOptions] = TolerantDecoder(StreamOptions)
 
 
 _messages: TolerantDecoder[list[Item]] = TolerantDecoder(list[Item])
+_batches: TolerantDecoder[list[list[Item]]] = TolerantDecoder(list[list[Item]])
 _inputs: TolerantDecoder[str | list[str | Item]] = TolerantDecoder(str | list[str | Item], str)
 _contents: TolerantDecoder[str | list[str | Part]] = TolerantDecoder(str | list[str | Part], str)
 _prompts: TolerantDecoder[str | list[str | int | list[int]]] = TolerantDecoder(str | list[str | int | list[int]], str)
 _ids = msgspec.json.Decoder(list[int])
+_LISTS: Final = re.compile(rb"\[[ \t\r\n]*\[")
 _IDS: Final = re.compile(rb"\[[ \t\r\n]*(?:\[[ \t\r\n]*)?[0-9]")
 #: The beginning of a list of token ids that is built, for its fingerprint.
 _IDS_SHOWN: Final = 8 * BLOCK_TOKENS * MAX_BLOCKS
@@ -168,6 +202,9 @@ def read_request(
     endpoint = endpoint_of(path)
     if endpoint not in GENERATING:
         return None
+    if endpoint == "transcription":  # a form with a recording in it, whose size says little of its tokens
+        model, stream = _form(body)
+        return RequestFacts(endpoint=endpoint, model=model, stream=stream, prompt_chars=0, media=1)
     try:
         return _read(endpoint, content_encoding, body, complete, most_inflated)
     except UnreadableError:
@@ -185,6 +222,15 @@ def glance(body: bytes | bytearray) -> tuple[str, bool | None]:
     model, stream = _MODEL.search(ends), _STREAM.search(ends)
     name = _name(msgspec.Raw(model[1])) if model is not None else ""
     return name, stream[1] == b"true" if stream is not None else None
+
+
+def _form(body: bytes) -> tuple[str, bool | None]:
+    """Model and `stream` of a form with several parts, by its first and last bytes."""
+    ends = body[:GLANCED_BYTES] + b"\0" + body[-GLANCED_BYTES:]
+    fields = dict(_FIELDS.findall(ends))
+    name = fields.get(b"model", b"").decode("utf-8", "replace")[:_LONGEST_NAME]
+    stream = fields.get(b"stream")
+    return name, stream.lower() in (b"true", b"1") if stream is not None else None
 
 
 def _read(endpoint: str, content_encoding: str, body: bytes, complete: bool, most_inflated: int) -> RequestFacts:
@@ -227,13 +273,9 @@ def _envelope(body: bytes) -> Body:
 
 def _facts(endpoint: str, body: Body, complete: bool) -> RequestFacts:
     text = PromptText()
-    prompts, tokens = 1, None
-    if endpoint == "completions":
-        prompts, tokens = _read_prompts(body.prompt, text)
-        if _is_said(body.prompt_embeds):
-            text.add_media(bytes(body.prompt_embeds))
-    else:
-        _read_conversation(body, text)
+    prompts, tokens = _read_all_prompts(endpoint, body, text)
+    if endpoint not in _PROMPTS or (endpoint in _CONVERSING and not text.chars and tokens is None):
+        prompts = _read_conversation(body, text)
     options = _stream_options.decode(bytes(body.stream_options)) if _is_said(body.stream_options) else StreamOptions()
     complete = complete and text.whole
     stream = _said(body.stream, _flags)
@@ -249,7 +291,11 @@ def _facts(endpoint: str, body: Body, complete: bool) -> RequestFacts:
         prompt_tokens=tokens,
         media=text.media,
         max_tokens=_first_count(
-            *(_said(raw, _counts) for raw in (body.max_completion_tokens, body.max_tokens, body.max_output_tokens))
+            0 if endpoint in READING else None,
+            *(
+                _said(raw, _counts)
+                for raw in (body.max_completion_tokens, body.max_tokens, body.max_output_tokens, body.n_predict)
+            ),
         ),
         include_usage=options.include_usage,
         continuous_usage=options.continuous_usage_stats,
@@ -343,6 +389,22 @@ class PromptText:
             self._pieces.append(text[:_FINGERPRINT_CHARS])
 
 
+def _read_all_prompts(endpoint: str, body: Body, text: PromptText) -> tuple[int, int | None]:
+    """Number of prompts, and their tokens where all came as ids. One request of those that write nothing is one."""
+    prompts, tokens = 1, None
+    for member in _PROMPTS.get(endpoint, ()):
+        raw: msgspec.Raw = getattr(body, member)
+        if _is_said(raw):
+            number, its_tokens = _read_prompts(raw, text)
+            prompts = max(prompts, number)
+            tokens = (tokens or 0) + its_tokens if its_tokens is not None else tokens
+    if endpoint == "completions" and _is_said(body.prompt_embeds):
+        text.add_media(bytes(body.prompt_embeds))
+    if endpoint in READING:
+        prompts = 1
+    return prompts, tokens if not text.chars else None
+
+
 def _read_prompts(raw: msgspec.Raw, text: PromptText) -> tuple[int, int | None]:
     """Number of prompts, and their tokens where they came as ids."""
     if len(bytes(raw)) > MOST_MARKS and _IDS.match(raw) and has_more_marks(bytes(raw)):
@@ -377,7 +439,8 @@ def _count_ids(data: bytes, text: PromptText) -> tuple[int, int | None]:
     return max(data.count(b"[") - 1, 1), data.count(b",") + 1
 
 
-def _read_conversation(body: Body, text: PromptText) -> None:
+def _read_conversation(body: Body, text: PromptText) -> int:
+    """How many conversations there are."""
     for definitions in (body.tools, body.functions, body.documents):
         text.add_raw(definitions)
     text.add(_said(body.instructions, _names))
@@ -386,8 +449,13 @@ def _read_conversation(body: Body, text: PromptText) -> None:
     if isinstance(asked, str):
         text.add(asked)
         asked = None
-    for item in (*(text.take(body.messages, _messages) or ()), *(asked or ())):
+    if _LISTS.match(body.messages):
+        conversations = text.take(body.messages, _batches) or []
+    else:
+        conversations = [text.take(body.messages, _messages) or []]
+    for item in itertools.chain(*conversations, asked or ()):
         _read_item(item, text)
+    return max(1, len(conversations))
 
 
 def _read_item(item: str | Item, text: PromptText) -> None:

@@ -5,12 +5,28 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import unquote
 
-#: Endpoints whose answers carry generated text; the only ones that are read in depth.
-GENERATING: Final = frozenset({"chat_completions", "completions", "responses", "messages"})
+#: Endpoints whose answers are only told whole: the engine reads a prompt, and writes nothing that could be timed.
+READING: Final = frozenset({"embeddings", "pooling", "classify", "score", "rerank"})
+#: Endpoints on which the engine works and whose prompts are read in depth. All but those write text.
+GENERATING: Final = READING | {
+    *("chat_completions", "completions", "responses", "messages"),
+    *("batch_chat", "cohere_chat", "native_completion", "native_generate", "token_generate", "ollama", "transcription"),
+}
 
 # The longest matching end of a path wins, so that servers mounted under a prefix are recognised too.
 _ROUTES: Final[dict[tuple[str, ...], str]] = {
     ("chat", "completions"): "chat_completions",
+    ("chat", "completions", "batch"): "batch_chat",
+    ("v2", "chat"): "cohere_chat",
+    ("completion",): "native_completion",  # llama.cpp
+    ("infill",): "native_completion",
+    ("generate",): "native_generate",  # SGLang, TGI
+    ("generate_stream",): "native_generate",
+    ("inference", "v1", "generate"): "token_generate",  # vLLM: tokens in, tokens out
+    ("api", "chat"): "ollama",
+    ("api", "generate"): "ollama",
+    ("api", "embed"): "embeddings",
+    ("api", "embeddings"): "embeddings",
     ("completions",): "completions",
     ("responses",): "responses",
     ("messages",): "messages",
@@ -20,9 +36,10 @@ _ROUTES: Final[dict[tuple[str, ...], str]] = {
     ("pooling",): "pooling",
     ("classify",): "classify",
     ("score",): "score",
+    ("generative_scoring",): "score",
     ("rerank",): "rerank",
-    ("audio", "transcriptions"): "audio",
-    ("audio", "translations"): "audio",
+    ("audio", "transcriptions"): "transcription",
+    ("audio", "translations"): "transcription",
     ("audio", "speech"): "audio",
     ("realtime",): "realtime",
     ("models",): "models",

@@ -1,4 +1,4 @@
-"""Prompts that come by endpoints which nobody waits a token of, and by servers' own ones: they hold others up as well."""
+"""Prompts by endpoints which nobody waits a token of, and by servers' own ones: they hold others up as well."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def whole(scene: Scene, sent: float, answered: float, path: str, body: dict[str,
 
     def send(relay: Relay) -> None:
         stream = relay.request(sent, body, path=path, request_id="reader")
-        said = {"object": "list", "data": [], "usage": {"prompt_tokens": usage} if usage else None}
+        said: dict[str, object] = {"object": "list", "data": [], "usage": {"prompt_tokens": usage} if usage else None}
 
         def answer(relay: Relay) -> None:
             relay.response(answered, stream, content_type="application/json")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from prefillwatch.doctor import cache, pauses, tradeoffs, trust, waiting
@@ -12,6 +12,7 @@ from prefillwatch.doctor.finding import Finding, Measurement, Seen, Sort
 from prefillwatch.doctor.look import Look
 from prefillwatch.doctor.measurements import measure
 from prefillwatch.doctor.readers import read
+from prefillwatch.doctor.remedies import for_server, has_foreign_flags
 from prefillwatch.doctor.servers import SERVERS
 
 SIDECAR_TELLS: Final = "prefillwatch in front of it does (prefillwatch serve --upstream URL)"
@@ -44,9 +45,13 @@ class Report:
 
     @property
     def names_foreign_flags(self) -> bool:
-        """Whether remedies name flags of vLLM although the server is another one."""
-        engine = self.figures.engine if self.figures.is_sidecar else self.figures.server
-        return engine in SERVERS and engine != "vllm" and any("--" in finding.remedy for finding in self.findings)
+        """Whether remedies name flags of vLLM that the server, another one, does not have."""
+        engine = _engine(self.figures)
+        return (
+            engine in SERVERS
+            and engine != "vllm"
+            and any(has_foreign_flags(engine, finding.remedy) for finding in self.findings)
+        )
 
     def document(self) -> dict[str, Any]:
         """For programs."""
@@ -72,8 +77,15 @@ class Report:
 def examine(look: Look) -> Report:
     """All that can be said of a server."""
     figures = read(look)
-    findings = sorted(_findings(figures, look), key=_rank)
+    engine = _engine(figures)
+    found = (replace(each, remedy=for_server(engine, each.remedy)) for each in _findings(figures, look))
+    findings = sorted(found, key=_rank)
     return Report(figures, tuple(findings), tuple(measure(figures)))
+
+
+def _engine(figures: Figures) -> str:
+    """The kind of server that computes."""
+    return figures.engine if figures.is_sidecar else figures.server
 
 
 def _findings(figures: Figures, look: Look) -> Iterator[Finding]:

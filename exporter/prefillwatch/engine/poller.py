@@ -153,6 +153,8 @@ class UpstreamPoller:
 def elsewhere_hint(error: UpstreamError) -> str:
     """What to set where something else than a page of metrics was found; empty where that is not the trouble."""
     status = error.status if isinstance(error, FetchError) else 0
+    if status == 501:
+        return "; llama.cpp's server tells metrics with --metrics"
     if status in (400, 404) or 300 <= status < 400 or isinstance(error, PageError):
         return "; if the page lies elsewhere, set upstream_metrics_url"
     return ""

@@ -451,6 +451,10 @@ def test_a_server_that_answers_to_any_name_tells_which_model_it_is() -> None:
     observed.advance(500)
     assert observed.values(table.REQUESTS) == {("tiny.gguf", "chat_completions", "ok"): 2}
     assert observed.values(table.GENERATED_TOKENS) == {("tiny.gguf",): 5}
+    relay.request(600, {"model": "gpt-3.5-turbo"})
+    relay.flush()
+    observed.advance(700)
+    assert observed.values(table.PREFILLING_REQUESTS) == {("tiny.gguf",): 1}, "known by now what that name stands for"
 
 
 def test_model_names_without_end_make_no_series() -> None:

@@ -26,7 +26,8 @@ def ghost(scene: Scene, until: float) -> None:
     """6,000 tokens whose client leaves after 0.4 s; the page counts it until it has been read."""
     scene.prompt(9990, 6000, "ghost").client_leaves(10_400)
     scene.healthy(10_200, until, running=6, every=250, reads_on=True)
-    scene.healthy(until + 300, 20_000, running=5, reads_on=True)
+    # It is done, but in which steps it was is not settled yet.
+    scene.healthy(until + 60, 20_000, running=5, reads_on=True)
 
 
 def test_the_prompt_of_a_client_that_left_is_still_to_blame() -> None:

@@ -289,6 +289,8 @@ class Exchange:
     def _learn_from_answer(self, reader: AnswerReader | RecordedReader) -> None:
         """Some servers answer to any name, and their answer tells which model it is of."""
         if reader.model and (not self.facts.model or self._label == OTHER):
+            if self.facts.model:
+                self._names.stands_for(self.facts.model, reader.model)
             self._learn_name(reader.model)
 
     def tokens(self, time_ns: int, events: int) -> None:

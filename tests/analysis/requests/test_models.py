@@ -162,3 +162,24 @@ def test_names_that_cannot_be_labels_are_other(name: str) -> None:
 def test_a_cap_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1, not 0"):
         ModelNames(cap=0)
+
+
+def test_a_name_that_upstream_answers_as_another_stands_for_it() -> None:
+    names = ModelNames(cap=2)
+    names.serve(["tiny.gguf"])
+    assert names.admit("gpt-3.5-turbo") == OTHER
+    names.stands_for("gpt-3.5-turbo", "tiny.gguf")
+    assert names.admit("gpt-3.5-turbo") == "tiny.gguf"
+    names.serve(["larger.gguf"])
+    assert names.admit("gpt-3.5-turbo") == OTHER, "what it stood for is not served any more"
+
+
+def test_names_that_stand_for_others_are_bounded_and_served_ones_stand_for_themselves() -> None:
+    names = ModelNames(cap=2)
+    names.serve(["a", "b"])
+    names.stands_for("b", "a")
+    for number in range(100):
+        names.stands_for(f"made-up-{number}", "a")
+    assert names.admit("b") == "b"
+    assert names.admit("made-up-0") == OTHER
+    assert names.admit("made-up-99") == "a"

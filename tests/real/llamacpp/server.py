@@ -45,9 +45,10 @@ class LlamaServer:
         if not MODEL.exists():
             raise LlamaServerError("llama.cpp's server is not set up here: run `python3 tests/real/setup.py` first")
         self.log: IO[bytes] = self.log_path.open("wb")
-        command = [str(BINARIES / "llama-server"), "-m", str(MODEL), *BASE_FLAGS, "--port", str(self.port), *self.flags]
+        command = [str(BINARIES / "llama-server"), "-m", MODEL.name, *BASE_FLAGS, "--port", str(self.port), *self.flags]
         self.process = subprocess.Popen(
             command,
+            cwd=MODEL.parent,
             env=os.environ | {"LD_LIBRARY_PATH": str(BINARIES)},
             stdout=self.log,
             stderr=subprocess.STDOUT,

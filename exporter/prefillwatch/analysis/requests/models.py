@@ -1,7 +1,8 @@
 """Model names that may become label values, so that no client can make series at will.
 
 A name is admitted when upstream serves it (adapters too); while upstream has not said what it serves, when it
-answered a request for it. At most ``cap`` names hold a place at a time. Every other name is ``other``. A request
+answered a request for it. Some servers answer to any name, and say in the answer which model it was: then the name
+asked for stands for that one. At most ``cap`` names hold a place at a time. Every other name is ``other``. A request
 keeps the label it was admitted under until it is released, whatever upstream's list does meanwhile, so what goes up
 for a label comes down for it.
 """
@@ -12,6 +13,8 @@ from collections.abc import Iterable
 from typing import Final
 
 OTHER: Final = "other"
+#: So many names that are asked for and stand for others are remembered, for each place that a label may take.
+_ALIASES_PER_PLACE: Final = 8
 #: Longer names are never labels.
 MAX_NAME_CHARACTERS: Final = 256
 
@@ -24,7 +27,7 @@ class ModelNames:
     holds gives its place up, number and all; ``take_retired`` reports it.
     """
 
-    __slots__ = ("_answered", "_held", "_labels", "_numbers", "_retired", "_served", "cap")
+    __slots__ = ("_aliases", "_answered", "_held", "_labels", "_numbers", "_retired", "_served", "cap")
 
     def __init__(self, cap: int = 32) -> None:
         if cap < 1:
@@ -32,6 +35,7 @@ class ModelNames:
         self.cap = cap
         self._served: dict[str, None] | None = None  # in upstream's order; None: not known
         self._answered: dict[str, None] = {}  # seen to work while the list is not known
+        self._aliases: dict[str, str] = {}  # the oldest first
         self._labels: list[str] = [OTHER]
         self._numbers: dict[str, int] = {OTHER: 0}
         self._held: list[int] = [0]
@@ -55,6 +59,13 @@ class ModelNames:
         if self._served is None and len(self._answered) < self.cap and _fits(name):
             self._answered[name] = None
 
+    def stands_for(self, asked: str, name: str) -> None:
+        """Upstream answered a request for one name as another."""
+        if _fits(asked) and asked not in self._known() and self._aliases.get(asked) != name:
+            if len(self._aliases) >= _ALIASES_PER_PLACE * self.cap:
+                del self._aliases[next(iter(self._aliases))]
+            self._aliases[asked] = name
+
     def admit(self, name: str | None) -> str:
         """The label for a request, held until ``release``. None and "" stand for upstream's default model."""
         label = self._label(name or next(iter(self._served or self._answered), OTHER))
@@ -77,7 +88,10 @@ class ModelNames:
         return retired
 
     def _label(self, name: str) -> str:
-        if name not in self._known():
+        known = self._known()
+        if name not in known:
+            name = self._aliases.get(name, OTHER)
+        if name not in known:
             return OTHER
         if name in self._numbers or self._take_place(name):
             return name

@@ -93,15 +93,19 @@ class PromptQueue:
     def read_silently(self, prompt: Prompt, rest: int, t_ns: int) -> None:
         """Of a prompt whose first token will not show, so many tokens have no place yet."""
         self.silent[prompt] = rest
-        if not rest and prompt.left_ns is not None and not prompt.is_over:
-            prompt.gone_ns = max(t_ns, prompt.left_ns)
-            self._end(prompt, prompt.gone_ns)
+        if not rest:
+            self._end_reading(prompt, t_ns)
 
-    def read_all_that_left(self, before_ns: int, t_ns: int) -> None:
-        """What was left behind before a moment has been read by now."""
+    def end_all_that_left(self, before_ns: int) -> None:
+        """What was left behind before a moment has been read by then; in which steps is still to be found."""
         for prompt in self.silent:
             if prompt.left_ns is not None and prompt.left_ns < before_ns:
-                self.read_silently(prompt, 0, t_ns)
+                self._end_reading(prompt, before_ns)
+
+    def _end_reading(self, prompt: Prompt, t_ns: int) -> None:
+        if prompt.left_ns is not None and not prompt.is_over:
+            prompt.gone_ns = max(t_ns, prompt.left_ns)
+            self._end(prompt, prompt.gone_ns)
 
     def _end(self, prompt: Prompt, t_ns: int) -> None:
         self._busy_until_ns = max(self._busy_until_ns, t_ns)
@@ -179,7 +183,7 @@ class PromptQueue:
 
     def forget(self, before_ns: int, most: int) -> None:
         """Forget those that were over before a moment, and all but so many of the others that are over."""
-        self.read_all_that_left(before_ns, before_ns)
+        self.end_all_that_left(before_ns)
         while self._over and (self._over[0].over_ns < before_ns or len(self._over) > most):
             prompt = self._over.popleft()
             if self._known.get(prompt.rid) is prompt:

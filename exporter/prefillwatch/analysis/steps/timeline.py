@@ -161,7 +161,7 @@ class PrefillTimeline:
 
     def nobody_reads_on(self, t_ns: int) -> None:
         """The engine had nothing to do at this moment but what we know of."""
-        self._queue.read_all_that_left(t_ns, t_ns)
+        self._queue.end_all_that_left(t_ns)
 
     def steps(self, steps: Iterable[Step]) -> None:
         """Steps that closed, from the heartbeat."""

@@ -36,7 +36,7 @@ LAST = {
 
 
 def test_llamacpp_streams_a_token_per_event_and_tells_sizes_in_the_last() -> None:
-    answer = AnswerReader("native_completion", SSE)
+    answer = AnswerReader("native", SSE)
     assert [answer.feed(llamacpp(text, made)) for made, text in enumerate((" a", " b", " c"), 1)] == [1, 1, 1]
     assert answer.tokens_in_read == 1
     assert answer.feed(event(**LAST)) == 0
@@ -45,7 +45,7 @@ def test_llamacpp_streams_a_token_per_event_and_tells_sizes_in_the_last() -> Non
 
 
 def test_llamacpp_answers_several_prompts_with_a_list() -> None:
-    answer = AnswerReader("native_completion", "application/json; charset=utf-8")
+    answer = AnswerReader("native", "application/json; charset=utf-8")
     answer.feed(json.dumps([LAST, LAST | {"index": 1, "tokens_predicted": 5}]).encode())
     answer.finish()
     assert (answer.completion_tokens, answer.finished) == (8, True)
@@ -53,7 +53,7 @@ def test_llamacpp_answers_several_prompts_with_a_list() -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_sglang_counts_tokens_whether_it_repeats_the_text_or_not(whole: bool) -> None:
-    answer = AnswerReader("native_generate", SSE)
+    answer = AnswerReader("native", SSE)
     events = 0
     for made in (1, 2, 3, 5):
         text = " word" * made if whole else " word"
@@ -68,7 +68,7 @@ def test_sglang_counts_tokens_whether_it_repeats_the_text_or_not(whole: bool) ->
 
 
 def test_tgi_counts_tokens_by_index() -> None:
-    answer = AnswerReader("native_generate", SSE)
+    answer = AnswerReader("native", SSE)
     for index in (1, 2):
         token = {"id": 5, "text": " word", "special": False}
         assert answer.feed(event(index=index, token=token, generated_text=None, details=None)) == 1
@@ -80,7 +80,7 @@ def test_tgi_counts_tokens_by_index() -> None:
 
 
 def test_tokens_that_come_as_ids_are_counted() -> None:
-    answer = AnswerReader("token_generate", SSE)
+    answer = AnswerReader("native", SSE)
     assert answer.feed(event(request_id="r", choices=[{"index": 0, "token_ids": [1, 2, 3]}])) == 1
     assert answer.tokens_in_read == 3
     assert answer.feed(event(choices=[{"index": 1, "token_ids": [4]}])) == 0
@@ -91,7 +91,7 @@ def test_tokens_that_come_as_ids_are_counted() -> None:
 
 @pytest.mark.parametrize("chat", [True, False])
 def test_ollama_writes_lines(chat: bool) -> None:
-    answer = AnswerReader("ollama", "application/x-ndjson")
+    answer = AnswerReader("native", "application/x-ndjson")
     lines = b""
     for text in ("", " a", " b"):
         said = {"message": {"role": "assistant", "content": text}} if chat else {"response": text}
@@ -104,25 +104,25 @@ def test_ollama_writes_lines(chat: bool) -> None:
 
 
 def test_an_error_in_the_stream() -> None:
-    answer = AnswerReader("native_completion", SSE)
+    answer = AnswerReader("native", SSE)
     answer.feed(event(error={"code": 500, "type": "server_error", "message": "secret"}))
     assert answer.error == "server_error"
 
 
 STREAMS = {
-    "native_completion": [llamacpp(f" w{made}", made) for made in range(1, 9)] + [event(**LAST)],
-    "native_generate": [
+    "llama.cpp": [llamacpp(f" w{made}", made) for made in range(1, 9)] + [event(**LAST)],
+    "SGLang": [
         event(text=" word" * made, meta_info={"completion_tokens": made, "prompt_tokens": 9}) for made in range(1, 9)
     ],
-    "token_generate": [event(choices=[{"index": 0, "token_ids": [made]}]) for made in range(1, 9)],
+    "vLLM": [event(choices=[{"index": 0, "token_ids": [made]}]) for made in range(1, 9)],
 }
 
 
-@pytest.mark.parametrize("endpoint", STREAMS)
+@pytest.mark.parametrize("server", STREAMS)
 @given(cuts=st.lists(st.integers(1, 3000), max_size=12))
-def test_wherever_it_is_cut_the_facts_are_the_same(endpoint: str, cuts: list[int]) -> None:
-    stream = b"".join(STREAMS[endpoint])
-    whole, cut = (AnswerReader(endpoint, SSE, templates=templates) for templates in (False, True))
+def test_wherever_it_is_cut_the_facts_are_the_same(server: str, cuts: list[int]) -> None:
+    stream = b"".join(STREAMS[server])
+    whole, cut = (AnswerReader("native", SSE, templates=templates) for templates in (False, True))
     whole.feed(stream)
     bounds = [0, *sorted(min(each, len(stream)) for each in cuts), len(stream)]
     events = sum(cut.feed(stream[start:end]) for start, end in itertools.pairwise(bounds))

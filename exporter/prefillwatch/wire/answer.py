@@ -50,11 +50,8 @@ _EVENT_READERS: Final[dict[str, EventReader]] = {
     "responses": responses.read_event,
     "messages": messages.read_event,
     "cohere_chat": cohere.read_event,
-    "native_completion": native.read_event,
-    "native_generate": native.read_event,
-    "token_generate": native.read_event,
-    "ollama": native.read_event,
-    "transcription": chat.read_event,
+    "native": native.read_event,
+    "audio": chat.read_event,
 }
 _DOCUMENT_READERS: Final[dict[str, DocumentReader]] = {
     "chat_completions": chat.read_answer,
@@ -66,13 +63,9 @@ _DOCUMENT_READERS: Final[dict[str, DocumentReader]] = {
     "classify": completions.read_answer,
     "responses": responses.read_answer,
     "messages": messages.read_answer,
-    "batch_chat": chat.read_answer,
     "cohere_chat": cohere.read_answer,
-    "native_completion": native.read_answer,
-    "native_generate": native.read_answer,
-    "token_generate": native.read_answer,
-    "ollama": native.read_answer,
-    "transcription": chat.read_answer,
+    "native": native.read_answer,
+    "audio": chat.read_answer,
 }
 
 

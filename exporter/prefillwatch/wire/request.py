@@ -158,10 +158,7 @@ class Body(msgspec.Struct, gc=False):
 #: conversation.
 _PROMPTS: Final[dict[str, tuple[str, ...]]] = {
     "completions": ("prompt",),
-    "native_completion": ("prompt", "input_prefix", "input_suffix"),
-    "native_generate": ("text", "input_ids", "inputs"),
-    "token_generate": ("token_ids",),
-    "ollama": ("prompt",),
+    "native": ("prompt", "input_prefix", "input_suffix", "text", "input_ids", "inputs", "token_ids"),
     "embeddings": ("input", "prompt"),
     "pooling": ("input",),
     "classify": ("input",),
@@ -169,7 +166,7 @@ _PROMPTS: Final[dict[str, tuple[str, ...]]] = {
     "rerank": ("query", "documents"),
 }
 #: Of these the prompts may be a conversation instead.
-_CONVERSING: Final = frozenset({"ollama", "embeddings", "pooling", "classify"})
+_CONVERSING: Final = frozenset({"native", "embeddings", "pooling", "classify"})
 
 _envelopes = msgspec.json.Decoder(Body)
 _bodies: TolerantDecoder[Body] = TolerantDecoder(Body)
@@ -202,7 +199,8 @@ def read_request(
     endpoint = endpoint_of(path)
     if endpoint not in GENERATING:
         return None
-    if endpoint == "transcription":  # a form with a recording in it, whose size says little of its tokens
+    if endpoint == "audio" and body.lstrip(_SPACE)[:1] != b"{":
+        # A form with a recording in it, whose size says little of its tokens.
         model, stream = _form(body)
         return RequestFacts(endpoint=endpoint, model=model, stream=stream, prompt_chars=0, media=1)
     try:

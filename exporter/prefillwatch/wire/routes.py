@@ -7,24 +7,22 @@ from urllib.parse import unquote
 
 #: Endpoints whose answers are only told whole: the engine reads a prompt, and writes nothing that could be timed.
 READING: Final = frozenset({"embeddings", "pooling", "classify", "score", "rerank"})
-#: Endpoints on which the engine works and whose prompts are read in depth. All but those write text.
+#: Endpoints on which the engine works and whose prompts are read in depth. Most of the others write text.
 GENERATING: Final = READING | {
-    *("chat_completions", "completions", "responses", "messages"),
-    *("batch_chat", "cohere_chat", "native_completion", "native_generate", "token_generate", "ollama", "transcription"),
+    *("chat_completions", "completions", "responses", "messages", "cohere_chat", "audio"),
+    "native",  # servers' own
 }
 
 # The longest matching end of a path wins, so that servers mounted under a prefix are recognised too.
 _ROUTES: Final[dict[tuple[str, ...], str]] = {
     ("chat", "completions"): "chat_completions",
-    ("chat", "completions", "batch"): "batch_chat",
+    ("chat", "completions", "batch"): "chat_completions",
     ("v2", "chat"): "cohere_chat",
-    ("completion",): "native_completion",  # llama.cpp
-    ("infill",): "native_completion",
-    ("generate",): "native_generate",  # SGLang, TGI
-    ("generate_stream",): "native_generate",
-    ("inference", "v1", "generate"): "token_generate",  # vLLM: tokens in, tokens out
-    ("api", "chat"): "ollama",
-    ("api", "generate"): "ollama",
+    ("completion",): "native",  # llama.cpp
+    ("infill",): "native",
+    ("generate",): "native",  # SGLang, TGI, and vLLM's of tokens in and tokens out
+    ("generate_stream",): "native",
+    ("api", "chat"): "native",  # Ollama
     ("api", "embed"): "embeddings",
     ("api", "embeddings"): "embeddings",
     ("completions",): "completions",
@@ -38,8 +36,8 @@ _ROUTES: Final[dict[tuple[str, ...], str]] = {
     ("score",): "score",
     ("generative_scoring",): "score",
     ("rerank",): "rerank",
-    ("audio", "transcriptions"): "transcription",
-    ("audio", "translations"): "transcription",
+    ("audio", "transcriptions"): "audio",
+    ("audio", "translations"): "audio",
     ("audio", "speech"): "audio",
     ("realtime",): "realtime",
     ("models",): "models",
@@ -48,8 +46,8 @@ _ROUTES: Final[dict[tuple[str, ...], str]] = {
     ("metrics",): "metrics",
     ("health",): "health",
     ("ping",): "health",
-    ("version",): "version",
-    ("load",): "load",
+    ("version",): "health",
+    ("load",): "health",
 }
 _LONGEST: Final = max(map(len, _ROUTES))
 OTHER: Final = "other"

@@ -16,69 +16,10 @@ from typing import Any
 import httpx
 import pytest
 from tests.e2e.processes import CHAT, Sidecar
+from tests.e2e.scripted_server import PIECE, ScriptedServer
 from tests.kit.eventually import PATIENCE_S, eventually
 
 MIB = 2**20
-#: Of each piece of an answer without an end, and of each of its tokens.
-PIECE = 64 * 1024
-#: A token of so many bytes is no bulk yet, and a few thousand of them a second fill any queue.
-HEAVY = 7_000
-
-
-class Server:
-    """Answers as the request's ``user`` says: so many tokens, so many bytes without a line end, none until told, or
-    tokens until told."""
-
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.go_on = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self.go_on.set()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                opened, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(opened,), daemon=True).start()
-
-    def _serve(self, opened: socket.socket) -> None:
-        with contextlib.suppress(OSError), opened, opened.makefile("rb") as lines:
-            while line := lines.readline():
-                length = 0
-                while (header := lines.readline()) not in (b"\r\n", b""):
-                    if header.lower().startswith(b"content-length:"):
-                        length = int(header.split(b":")[1])
-                body = lines.read(length)
-                if line.startswith(b"POST"):
-                    self._answer(opened, json.loads(body)["user"].split())
-                else:
-                    content = b'{"data":[{"id":"m"}]}' if b"/models" in line else b"{}"
-                    opened.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
-                                   % (len(content), content))  # fmt: skip
-
-    def _answer(self, opened: socket.socket, script: list[str]) -> None:
-        opened.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-        what, count = script[0], int(script[1])
-        if what == "wait":
-            self.go_on.wait()
-        for number in range(count):
-            if what == "steady" and self.go_on.is_set():
-                break
-            if what == "bytes":
-                data = b"x" * PIECE
-            else:
-                text = "w" * (HEAVY if what == "heavy" else 4) + str(number)
-                choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
-                event = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
-                data = b"data: %b\n\n" % json.dumps(event).encode()
-            opened.sendall(b"%x\r\n%b\r\n" % (len(data), data))
-            if what != "bytes":
-                time.sleep(float(script[2]))
-        opened.sendall(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
 
 
 class Reader:
@@ -111,13 +52,13 @@ class Reader:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with closing(Server()) as server:
+def server() -> Iterator[ScriptedServer]:
+    with closing(ScriptedServer()) as server:
         yield server
 
 
 @pytest.fixture
-def sidecar(server: Server, start: Callable[..., Any]) -> Sidecar:
+def sidecar(server: ScriptedServer, start: Callable[..., Any]) -> Sidecar:
     sidecar: Sidecar = start(Sidecar, "serve", "--upstream", server.url)
     return sidecar
 
@@ -139,7 +80,7 @@ def settled(sidecar: Sidecar, *, prefilling: int, decoding: int) -> None:
     assert gauges(sidecar) == truth, sidecar.state()
 
 
-def test_an_observer_that_stood_still_for_ten_seconds_catches_up(sidecar: Sidecar, server: Server) -> None:
+def test_an_observer_that_stood_still_for_ten_seconds_catches_up(sidecar: Sidecar, server: ScriptedServer) -> None:
     steady = [Reader(sidecar.url, "steady 100000 0.02") for _ in range(4)]
     waiting = Reader(sidecar.url, "wait 1 0")
     eventually(lambda: sidecar.value("decoding_streams") == 4)
@@ -168,7 +109,7 @@ def test_an_observer_that_stood_still_for_ten_seconds_catches_up(sidecar: Sideca
     assert sidecar.value("requests_total", endpoint="chat_completions") == 113
 
 
-def test_the_next_observer_knows_who_waits_and_who_decodes(sidecar: Sidecar, server: Server) -> None:
+def test_the_next_observer_knows_who_waits_and_who_decodes(sidecar: Sidecar, server: ScriptedServer) -> None:
     steady = [Reader(sidecar.url, "steady 100000 0.02") for _ in range(3)]
     waiting = [Reader(sidecar.url, "wait 2 0.01") for _ in range(2)]
     eventually(lambda: gauges(sidecar) == {"prefilling_requests": 2, "decoding_streams": 3, "frozen_streams": 0})
@@ -206,7 +147,7 @@ def test_an_answer_without_a_line_end_costs_nobody_else(sidecar: Sidecar) -> Non
     assert sidecar.value("oldest_first_token_wait_seconds") is None
 
 
-def test_the_streams_of_a_relay_that_died_are_closed(server: Server, start: Callable[..., Any]) -> None:
+def test_the_streams_of_a_relay_that_died_are_closed(server: ScriptedServer, start: Callable[..., Any]) -> None:
     sidecar: Sidecar = start(Sidecar, "serve", "--upstream", server.url)
     for _ in range(3):
         Reader(sidecar.url, "tokens 100000 0.02")

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,67 +13,14 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 from tests.e2e.processes import Sidecar, Sim, Stream
+from tests.e2e.scripted_server import ScriptedServer
 from tests.kit.eventually import eventually
-
-TOKEN = (
-    b'data: {"id":"c","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"t"}}]}\n\n'
-)
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-
-
-class Upstream:
-    """Answers /health by a script, one entry per check, and chats with a token every 20 ms for ever."""
-
-    def __init__(self) -> None:
-        self.health: Iterator[str] = itertools.repeat("ok")
-        self.checks = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # it is closed already
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                opened, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(opened,), daemon=True).start()
-
-    def _serve(self, opened: socket.socket) -> None:
-        with opened, contextlib.suppress(OSError):  # the other side has had enough
-            self._answer(opened, opened.recv(65536))
-
-    def _answer(self, opened: socket.socket, request: bytes) -> None:
-        if request.startswith(b"POST "):
-            opened.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
-            while True:
-                opened.sendall(TOKEN)
-                time.sleep(0.02)
-        if request.startswith(b"GET /health "):
-            self.checks += 1
-            match next(self.health):
-                case "late":
-                    time.sleep(6.0)
-                case "lost":
-                    return
-                case "ill":
-                    opened.sendall(
-                        b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-                    )
-                    return
-        opened.sendall(OK)
 
 
 @pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    upstream = Upstream()
-    yield upstream
-    upstream.close()
+def upstream() -> Iterator[ScriptedServer]:
+    with contextlib.closing(ScriptedServer()) as upstream:
+        yield upstream
 
 
 def readiness_for(sidecar: Sidecar, seconds: float) -> set[int]:
@@ -90,7 +36,7 @@ def reason(sidecar: Sidecar) -> str:
     return str(httpx.get(f"{sidecar.admin}/readyz").json().get("reason", ""))
 
 
-def test_late_checks_do_not_count_while_tokens_arrive(upstream: Upstream, start: Callable[..., Sidecar]) -> None:
+def test_late_checks_do_not_count_while_tokens_arrive(upstream: ScriptedServer, start: Callable[..., Sidecar]) -> None:
     sidecar = start(Sidecar, "serve", "--upstream", upstream.url, "--health-misses", "1")
     with httpx.stream("POST", f"{sidecar.url}/v1/chat/completions", json={"model": "m", "stream": True}) as answer:
         tokens = answer.iter_raw()
@@ -108,11 +54,12 @@ def test_late_checks_do_not_count_while_tokens_arrive(upstream: Upstream, start:
         eventually(lambda: sidecar.readiness() == 503)
         assert "it says 503" in reason(sidecar)
         eventually(lambda: sidecar.value("up") == 0)
-        sidecar.kill()  # ends the answer
+        upstream.go_on.set()  # ends the answer
         reader.join(20)
+        assert not reader.is_alive()
 
 
-def test_every_second_check_lost_does_not_make_it_flap(upstream: Upstream, start: Callable[..., Sidecar]) -> None:
+def test_every_second_check_lost_does_not_make_it_flap(upstream: ScriptedServer, start: Callable[..., Sidecar]) -> None:
     upstream.health = itertools.cycle(["ok", "lost"])
     sidecar = start(Sidecar, "serve", "--upstream", upstream.url, "--scrape-interval", "200ms")
     before = upstream.checks
@@ -121,7 +68,7 @@ def test_every_second_check_lost_does_not_make_it_flap(upstream: Upstream, start
 
 
 def test_an_upstream_that_is_gone_is_told_and_so_is_its_return(
-    upstream: Upstream, start: Callable[..., Sidecar]
+    upstream: ScriptedServer, start: Callable[..., Sidecar]
 ) -> None:
     sidecar = start(Sidecar, "serve", "--upstream", upstream.url)
     upstream.close()

@@ -30,6 +30,7 @@ from prefillwatch.relay.framing import ChunkedScanner, LengthScanner
 from prefillwatch.wire import fingerprint, inject, partial, routes
 from prefillwatch.wire.answer import AnswerReader
 from prefillwatch.wire.inflate import InflateError, inflater_for
+from prefillwatch.wire.ndjson import LineParser
 from prefillwatch.wire.request import read_request
 from prefillwatch.wire.sse import EventParser
 from prefillwatch.wire.structure import has_more_marks
@@ -407,6 +408,14 @@ DECODERS: dict[str, tuple[Callable[[int], Callable[[], object]], int]] = {
         lambda n: by_pieces(
             answer_reader(endpoint="messages"), b'data: {"type":"x","delta":{"text":"y"}}\n\n' * n, 4096),
         1000),
+    "answer, native: noise": (
+        lambda n: by_pieces(answer_reader(endpoint="native"), b'data: {"text":"y","meta_info":{}}\n\n' * n, 4096),
+        1000),
+    "answer, cohere: noise": (
+        lambda n: by_pieces(answer_reader(endpoint="cohere_chat"), b'data: {"type":"x","delta":{}}\n\n' * n, 4096),
+        1000),
+    "ndjson: a line byte by byte": (lambda n: by_pieces(lambda: LineParser().feed, b"x" * n, 1), 20_000),
+    "ndjson: line ends": (lambda n: by_pieces(lambda: LineParser().feed, b"\n" * n, 1000), 20_000),
     "answer, template, facts: a new shape every time": (
         lambda n: by_pieces(
             answer_reader(),

@@ -44,7 +44,6 @@ ELSEWHERE = {
     "doctor/figures.py": "doctor/test_look.py",
     "doctor/finding.py": "doctor/test_render.py",
     "doctor/measurements.py": "doctor/test_recorded.py",
-    "doctor/remedies.py": "doctor/test_recorded.py",
     "doctor/servers.py": "doctor/test_page.py",
     "doctor/thresholds.py": "doctor/test_trust.py",
     "doctor/watch.py": "doctor/test_command.py",

@@ -20,8 +20,8 @@ from prefillwatch.engine.plugin.steps import StepReader
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.units import MS
 
+#: So late a step comes to be known.
 ON_ITS_WAY_NS = 60 * MS
-"""So late a step comes to be known."""
 
 
 def told(path: Path) -> Iterator[StepReport]:

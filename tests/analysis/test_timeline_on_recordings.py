@@ -34,8 +34,8 @@ EXCEPTIONS: dict[str, dict[str, float]] = {
     # Tokens read from the engine at the end of its standstill look like a step of their own.
     "engine-stopped-300": {"split": 0.3},
 }
+#: Most prompts of these are the victims', whose usage never came: their sizes are estimates, so sums say nothing.
 WITHOUT_SIZES = ("engine-stopped", "first-logprobs", "frontend-stopped", "preemption", "quiet", "engine-stopped-300")
-"""Most prompts of these are the victims', whose usage never came: their sizes are estimates, so sums say nothing."""
 
 
 def check(name: str, found: Score) -> None:

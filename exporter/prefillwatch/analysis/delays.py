@@ -25,8 +25,8 @@ _MOST_VICTIMS: Final = 65_536
 #: Final delays that an incident keeps, so that it can be told later; the first.
 _MOST_KEPT: Final = 512
 
+#: Plain figures, ready for JSON, that a verdict rests on.
 Evidence = dict[str, float | bool | str | None]
-"""Plain figures, ready for JSON, that a verdict rests on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

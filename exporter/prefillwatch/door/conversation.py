@@ -21,7 +21,7 @@ from prefillwatch.door.hosts import Hosts
 
 #: The head of a request, as of uvicorn with h11; real ones have some hundred bytes.
 MOST_HEAD_BYTES: Final = 64 << 10
-#: Nothing here takes a body; a client may send a little one all the same.
+#: Nothing here takes a body, but a client may send a small one.
 MOST_BODY_BYTES: Final = 64 << 10
 #: For a whole request, from its first byte; and for the first byte, on a new connection.
 REQUEST_LIMIT_S: Final = 10.0
@@ -103,7 +103,9 @@ class Conversation:
         while (asked := await self._next_request(first_byte_s)) is not None:
             self.waiting_since = None
             await self._answer(asked)
-            await asyncio.sleep(0)  # who sends a thousand requests at once waits for the others, not they for him
+            await asyncio.sleep(
+                0
+            )  # a client that sends a thousand requests at once waits for the others, not they for it
             self.waiting_since = asyncio.get_running_loop().time()
             if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
                 return
@@ -270,7 +272,7 @@ class _Passage:
         await self._writer.drain()
 
     async def event(self) -> h11.Event:
-        """The next one that is not of passing interest."""
+        """The next event that is not informational."""
         assert self._reader is not None
         while True:
             event = self._http.next_event()

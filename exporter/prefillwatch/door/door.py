@@ -19,7 +19,7 @@ from prefillwatch.wire.faults import place_of
 MOST_CONNECTIONS: Final = 256
 #: Descriptors left to the rest of the process; beyond them one connection may need two.
 _RESERVED_DESCRIPTORS: Final = 32
-#: As few as this are taken even where there are hardly any descriptors.
+#: This few are accepted even where there are hardly any descriptors.
 _LEAST_CONNECTIONS: Final = 8
 _ACCEPTS_PER_TURN: Final = 16
 #: Without a free descriptor, accepting is tried again after this long.
@@ -29,7 +29,7 @@ _READ_AHEAD_BYTES: Final = 16 << 10
 #: For a client to take the last answer and to close its side.
 _GOODBYE_S: Final = 2.0
 _GOODBYE_BYTES: Final = 1 << 20
-#: Of what was turned away, one line tells at most so often.
+#: At most one log line in this time tells of connections that were refused.
 _TELL_EVERY_S: Final = 60.0
 
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -161,7 +161,7 @@ class _Visit:
             self.abort()
 
     def _has_gone(self, error: Exception) -> bool:
-        """Whether it is uvloop's word for writing to a connection that has ended meanwhile."""
+        """Whether it is uvloop's error for writing to a connection that has ended meanwhile."""
         return isinstance(error, RuntimeError) and self._transport is not None and self._transport.is_closing()
 
     def abort(self) -> None:

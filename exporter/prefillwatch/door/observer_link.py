@@ -13,7 +13,7 @@ from typing import Final
 
 from prefillwatch.door.conversation import NotThereError
 
-#: Passed on and not answered; the live page's viewers, who stay, are a part of them.
+#: Requests passed on and not answered yet, at most; the live page's viewers, who stay, are among them.
 MOST_AT_ONCE: Final = 128
 #: How long a request waits for an observer that is being started; its whole beginning takes a second or two.
 _PATIENCE_S: Final = 6.0

@@ -25,12 +25,13 @@ log = logging.getLogger(__name__)
 
 Listener = Literal["data", "admin"]
 _LOOK_S: Final = 2.0
-#: More than any chain with its key.
+#: Larger than any chain with its key.
 _LARGEST_BYTES: Final = 2**20
 
 
 class Certificate:
-    """One listener's. ``context`` is what to serve now, ``fd`` memory that other processes may read it from."""
+    """The certificate of one listener. ``context`` is what to serve now, ``fd`` memory that other processes may read it
+    from."""
 
     def __init__(self, listener: Listener, key: str, certificate_file: Path, key_file: Path) -> None:
         """``key`` names the settings in messages: KEY_cert and KEY_key. Raises ConfigError."""
@@ -38,7 +39,7 @@ class Certificate:
         self._named = f"{key}_cert '{certificate_file}' and {key}_key '{key_file}'"
         self._files = (certificate_file, key_file)
         self._seen = _signature(self._files)
-        #: What was wrong at the last look, and whether that was said.
+        #: What was wrong at the last look, and whether that was logged.
         self._trouble, self._said = "", False
         try:
             self._pem = _read(self._files)
@@ -104,7 +105,7 @@ class Certificate:
 
 
 class Certificates:
-    """Those that the settings name: of the listener for clients (``data``) and of the admin listener."""
+    """The certificates that the settings name: of the listener for clients (``data``) and of the admin listener."""
 
     def __init__(self, settings: Settings) -> None:
         """Raises ConfigError."""
@@ -118,7 +119,7 @@ class Certificates:
         return {each.listener: each.expires_at for each in self._all}
 
     async def watch(self, renewed: Callable[[Certificate], None]) -> None:
-        """Look every other second, and tell of those that changed. Ends when cancelled."""
+        """Look every other second and pass on those that changed. Ends when cancelled."""
         while self._all:
             await asyncio.sleep(_LOOK_S)
             self.look(renewed)
@@ -157,7 +158,7 @@ def _certificate(
 
 
 def _read(files: tuple[Path, Path]) -> bytes:
-    """Both, one behind the other. Raises OSError."""
+    """Certificate and key, one after the other. Raises OSError."""
     parts = []
     for path in files:
         with path.open("rb") as file:

@@ -16,7 +16,7 @@ from typing import IO, Final
 from prefillwatch.own_process import ends_with_us
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-#: Thousandths of the memory there is, by which a process seems larger to the kernel than it is: proc(5), oom_score_adj.
+#: Thousandths of the machine's memory by which a process seems larger to the kernel than it is: proc(5), oom_score_adj.
 _EXPENDABLE: Final = 200
 _MOST_EXPENDABLE: Final = 1000
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: the child must not load libraries
@@ -68,7 +68,7 @@ class Children:
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
         # Orphans come to us instead of to process 1: in a container that is we anyway, elsewhere it may be slow to
         # collect them, and until then their group would seem to be running.
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # undone by `close`, after which they are not collected
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # undone by `close`, after which orphans are not collected
 
     def start(
         self,
@@ -129,7 +129,8 @@ def _before_exec(end_with_us: Callable[[], None], ignored: Sequence[int]) -> Non
 
 
 def _offer_to_the_kernel(pid: int) -> None:
-    """Raise how gladly it is ended for its memory. Without a /proc that allows it, size alone decides."""
+    """Raise the chance that the kernel ends it when memory runs out. Without a /proc that allows it, size alone
+    decides."""
     with contextlib.suppress(OSError, ValueError):
         path = Path(f"/proc/{pid}/oom_score_adj")
         path.write_text(str(min(_MOST_EXPENDABLE, int(path.read_text()) + _EXPENDABLE)))

@@ -11,7 +11,8 @@ from typing import Final
 from prefillwatch.settings.control import READY_LINE, Control, encode_control
 
 _RETRY_S: Final = 0.5
-#: Ticks that an observer may leave the channel full, which some hundred states fill: it stands still for minutes then.
+#: Ticks that an observer may leave the channel full. It holds some hundred states: an observer that fills it has stood
+#: still for minutes.
 PATIENCE: Final = 60
 
 
@@ -28,11 +29,11 @@ class ControlChannel:
         self._loop.add_reader(self._ours, self._read)
 
     def handed_over(self) -> None:
-        """The observer has its end now; ours alone must stay, so that each side sees the other's end."""
+        """The observer has its end now. We close our copy of it, so that each side sees the other's end."""
         self.theirs.close()
 
     def assume_ready(self) -> None:
-        """Take an observer for ready that has not said so."""
+        """Treat an observer as ready that has not said so."""
         if self._on_ready is not None:
             on_ready, self._on_ready = self._on_ready, None
             on_ready()
@@ -43,7 +44,7 @@ class ControlChannel:
         return self._latest is not None
 
     def tick(self) -> bool:
-        """A second has passed. True: the observer takes nothing any more, and another one would cost no token."""
+        """A second has passed. True: the observer takes nothing any more; starting another one would cost no token."""
         self._behind = self._behind + 1 if self.is_behind else 0
         return self._behind >= PATIENCE
 

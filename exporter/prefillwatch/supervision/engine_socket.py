@@ -23,7 +23,7 @@ class EngineSocket:
             self._make_folder()
 
     def environment(self) -> dict[str, str]:
-        """What tells the plugin in a server that we start."""
+        """Environment that tells the plugin, in a server that we start, where the observer listens."""
         return {SOCKET_ENV: self.path} if self.path else {}
 
     def close(self) -> None:
@@ -33,7 +33,7 @@ class EngineSocket:
     def _make_folder(self) -> None:
         try:
             self.folder = tempfile.mkdtemp(prefix="prefillwatch-")
-        except OSError as error:  # all is seen from the tokens alone, too
+        except OSError as error:  # everything can be seen from the tokens alone
             log.info("no folder for the socket of the vLLM plugin: %s", error.strerror)
         else:
             self.path = str(Path(self.folder, "engine.sock"))

@@ -18,7 +18,7 @@ from prefillwatch.supervision.upstream_health import Check, Outcome
 CHECK_LIMIT_S: Final = 5.0
 _MOST_HEAD_BYTES: Final = 64 << 10
 _READ_BYTES: Final = 16 << 10
-#: What a listener that is not there says: a port without a listener, a socket's path that is gone.
+#: Errors that mean no listener: a port without one, a socket whose path is gone.
 _NOBODY: Final = (ConnectionRefusedError, FileNotFoundError)
 
 
@@ -34,7 +34,7 @@ class HealthCheck:
         self._tls = _trust(ca_file, insecure) if self._upstream.tls else None
 
     async def ask(self) -> Check:
-        """How it went; never raises for what upstream does."""
+        """The outcome of one check; never raises for what upstream does."""
         begin = time.monotonic()
         outcome, detail = await self._outcome()
         return Check(outcome, time.monotonic() - begin, detail)
@@ -47,7 +47,7 @@ class HealthCheck:
         except _NOBODY:
             return Outcome.REFUSED, "connection refused"
         except Exception as error:
-            # Also what is wrong with a name or a certificate, and faults of ours: the next check is in a second.
+            # Also errors of names and certificates, and faults of ours: the next check is in a second.
             return Outcome.LOST, getattr(error, "strerror", None) or type(error).__name__
         return (Outcome.ILL if status >= 500 else Outcome.ANSWERED), f"it says {status}"
 
@@ -80,7 +80,7 @@ class HealthCheck:
 
 
 async def _connect(upstream: Upstream) -> socket.socket:
-    """To the first of its addresses that answers. Raises OSError; ConnectionRefusedError when all of them refused."""
+    """A connection to the first address that answers. Raises OSError; ConnectionRefusedError when all refused."""
     error: OSError | None = None
     for family, address in await _addresses(upstream):
         opened = socket.socket(family, socket.SOCK_STREAM)

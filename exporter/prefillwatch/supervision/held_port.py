@@ -21,7 +21,7 @@ _ADDRESS, _STATE, _USER = 1, 3, 7
 
 
 class HeldPort:
-    """No port until `take`."""
+    """Holds no port until `take`."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -47,7 +47,7 @@ class HeldPort:
 
 
 def listening_users(port: int, tables: tuple[str, ...] = _TABLES) -> set[int]:
-    """Whose processes listen on this TCP port, on any address; none where the system does not tell."""
+    """The users whose processes listen on this TCP port, on any address; none where the system does not say."""
     users = set()
     for table in tables:
         try:

@@ -14,14 +14,14 @@ from prefillwatch.supervision.children import Child
 
 log = logging.getLogger(__name__)
 
-#: A process that lived as long did not fail at its start.
+#: A process that lived this long did not fail at its start.
 _STARTED_WELL_S: Final = 10.0
-#: Failures in a row from the very beginning: whatever is wrong will not mend by itself.
+#: After this many failures in a row from the very beginning, nothing will mend by itself.
 _FAILED_STARTS: Final = 5
-#: The same after it had worked: what is wrong may be a file that is being written anew. With the growing delays between
-#: them, so many take more than half a minute.
+#: The same for a process that has worked before: the cause may be a file that is being rewritten. With the growing
+#: delays between them, these failures take more than half a minute.
 _FAILURES_LATER: Final = 12
-#: From so many on, a line in the log is no warning any more.
+#: After this many, the log says error and no longer warning.
 _LOUD_AFTER: Final = 3
 _ADVICE: dict[int, str] = {
     signal.SIGSYS: "a system call that it needs is forbidden here: allow all of @system-service, or have the filter "
@@ -77,7 +77,7 @@ class Keeper:
             self.signal(signal.SIGKILL)
 
     async def _live_once(self) -> int:
-        """From start to end; gives the exit code, 1 where it could not be started."""
+        """One life of the process; returns its exit code, 1 where it could not be started."""
         self._killed_for = ""
         try:
             child = self._start()
@@ -105,7 +105,7 @@ class Keeper:
             self.restarts += 1
 
     def _note_end(self, code: int, lived_s: float) -> None:
-        """One that ended by itself without an error was asked to, from outside: that is no failure."""
+        """A process that ended by itself without an error was asked to, from outside: that is no failure."""
         worked = lived_s >= _STARTED_WELL_S and not self._killed_for
         self._has_worked = self._has_worked or worked
         self.failures = 0 if worked or code == 0 else self.failures + 1

@@ -21,13 +21,13 @@ from prefillwatch.supervision.upstream_command import UpstreamCommand
 _RELAY: Final = python_module("prefillwatch.relay")
 FORWARDED_ALLOW_IPS: Final = "FORWARDED_ALLOW_IPS"
 _OBSERVER: Final = python_module("prefillwatch.observer")
-#: Else the libraries behind numpy start a thread for every core as soon as they are imported, each with 32 MiB of
-#: addresses, to solve equations of three unknowns.
+#: Otherwise the libraries behind numpy start a thread for every core when they are imported, each with 32 MiB of
+#: address space, to solve equations of three unknowns.
 _ONE_THREAD: Final = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def _new_name() -> str:
-    """What our relays call themselves in Via: no other sidecar has the same, so a request that names us was here."""
+    """The name of our relays in Via. No other sidecar has the same, so a request with it has been here before."""
     return f"prefillwatch-{secrets.token_hex(4)}"
 
 
@@ -46,7 +46,7 @@ class Launch:
     name: str = field(default_factory=_new_name)
 
     def environment(self) -> dict[str, str]:
-        """Our own processes import nothing that happens to lie in the user's folder, and compute in one thread each."""
+        """Environment in which our own processes import nothing from the user's folder, and compute in one thread."""
         return {**os.environ, "PYTHONSAFEPATH": "1", **_ONE_THREAD}
 
     def command_environment(self) -> dict[str, str]:

@@ -21,14 +21,14 @@ class SystemdNotify:
     """
 
     def __init__(self, environ: MutableMapping[str, str], pid: int) -> None:
-        """Raises nothing: what cannot be read is as if it were not there."""
+        """Raises nothing: a variable that cannot be read counts as absent."""
         self._address = _socket_address(environ.pop(_SOCKET, ""))
         self._socket: socket.socket | None = None
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         limit_s, meant = environ.pop(_WATCHDOG, ""), environ.pop(_WATCHDOG_PID, "")
         is_ours = self._address and limit_s.isdigit() and meant in ("", str(pid))
-        #: How often systemd wants to hear of us; 0: it does not.
+        #: How often systemd wants to hear from us, in seconds; 0: it does not.
         self.pulse_s = int(limit_s) / 2e6 if is_ours else 0.0
 
     def ready(self) -> None:

@@ -20,7 +20,7 @@ from prefillwatch.settings.declared import Settings
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-#: A name server that is silent must not keep us from starting; the relays will find a loop, too.
+#: A silent name server must not keep us from starting; the relays will find a loop as well.
 _LOOKUP_LIMIT_S: Final = 2.0
 #: Connecting to "every address" leads to loopback.
 _EVERY: Final[dict[Address, Address]] = {
@@ -48,7 +48,7 @@ def refuse_own_address(settings: Settings, upstream: str) -> None:
 
 
 def addresses_of(host: str) -> list[Address]:
-    """What a host stands for; nothing where that is not known in time."""
+    """The addresses of a host; none where they are not known in time."""
     found: list[Address] = []
 
     def look_up() -> None:
@@ -65,7 +65,7 @@ def addresses_of(host: str) -> list[Address]:
 
 
 def _answers_at(listen: ListenAddress, address: Address) -> bool:
-    """Whether a connection to the address comes to this listener."""
+    """Whether a connection to the address reaches this listener."""
     target = _EVERY.get(address, address)
     for ours in addresses_of(listen.host):
         if ours == target:

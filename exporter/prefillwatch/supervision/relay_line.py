@@ -26,7 +26,7 @@ class RelayLine:
         asyncio.get_running_loop().add_reader(self._ours.fileno(), self._read, pulsed)
 
     def renew(self) -> None:
-        """Another process begins: nothing that the one before said or heard counts any more."""
+        """Another process begins: what the one before said or heard no longer counts."""
         for end in (self._ours, self.theirs):
             with contextlib.suppress(OSError):
                 while end.recv(4096):
@@ -38,7 +38,7 @@ class RelayLine:
         wanted = tuple(each.fileno() for each in listeners[:MOST_LISTENERS])
         if wanted == self._covered:
             return
-        with contextlib.suppress(OSError):  # it hangs, or is gone: then it covers for none
+        with contextlib.suppress(OSError):  # it hangs or is gone, so it cannot stand in for others
             socket.send_fds(self._ours, [b"cover"], list(wanted))
             self._covered = wanted
 

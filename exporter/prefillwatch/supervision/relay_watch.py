@@ -12,16 +12,16 @@ from typing import Final
 from prefillwatch.relay.supervisor_line import Pulse
 from prefillwatch.settings.control import SERVING
 
-#: Pulses come every second; a relay that was busy for so many of them is not there for its clients.
+#: Pulses come every second; a relay that sent none for so many is not serving its clients.
 MUTE_AFTER: Final = 3
-#: A process that starts has longer: a slow disk, a throttled container.
+#: A process that starts gets longer: a slow disk, a throttled container.
 START_LIMIT: Final = 60
-#: What has served for as long is over its trouble.
+#: A relay that has served for this long is over its trouble.
 SETTLED_AFTER: Final = 10
 
 
 class RelayState(enum.Enum):
-    """The value is what ``/api/state`` and the log say."""
+    """The value is the word in ``/api/state`` and in the log."""
 
     STARTING = "starting"
     SERVING = SERVING
@@ -31,7 +31,7 @@ class RelayState(enum.Enum):
 
 
 class RelayWatch:
-    """One relay, over all its processes. ``limit`` ticks of silence are its end; 0: they never are."""
+    """One relay, over all its processes. After ``limit`` ticks of silence it is killed; 0: never."""
 
     def __init__(self, name: str, limit: int) -> None:
         self.name = name
@@ -43,7 +43,7 @@ class RelayWatch:
 
     @property
     def trouble(self) -> int:
-        """For how many ticks it has not served, or not long enough that it could be called settled."""
+        """For how many ticks it has not served, or has served too briefly to be settled."""
         return self._trouble
 
     def started(self) -> None:

@@ -49,15 +49,15 @@ from prefillwatch.supervision.wellbeing import readiness, unwell
 
 log = logging.getLogger(__name__)
 
-#: What a process gets beyond its limit to end by itself before it is killed.
+#: Seconds that a process gets beyond its limit to end by itself before it is killed.
 _GRACE_S: Final = 5.0
 _SAME_SIGNAL_S: Final = 0.2
-#: What a process gets to end by itself once the user has lost patience.
+#: Seconds that a process gets to end by itself once the user has lost patience.
 _CUT_S: Final = 2.0
 #: The observer says when it is ready; after this long it is taken to be.
 _READY_LIMIT_S: Final = 3.0
 _TICK_S: Final = 1.0
-#: An observer that failed so often in a row is not waited for: requests for metrics are refused at once.
+#: After this many failures in a row an observer is no longer waited for: requests for metrics are refused at once.
 _OBSERVER_FAILURES: Final = 3
 _FORWARDED: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
 
@@ -162,7 +162,7 @@ class Supervisor:
                 death_signal=signal.SIGKILL,
                 stdin=self._launch.relay_settings(index, listen_fds, tap_fd, line_fd, *tls_fds),
                 pass_fds=(*listen_fds, tap_fd, line_fd, *tls_fds),
-                # A new relay may be asked to tell again, or told of a certificate, before it listens for that.
+                # A new relay may be asked to report again, or get a certificate, before it handles the signal.
                 ignored=(signal.SIGUSR2, signal.SIGHUP),
                 env=self._launch.environment(),
             )
@@ -223,7 +223,7 @@ class Supervisor:
         return pulsed
 
     async def _watch_processes(self) -> None:
-        """Once a second: who has not shown that it lives?"""
+        """Once a second: which relays have shown no sign of life?"""
         while not self._draining:
             await asyncio.sleep(_TICK_S)
             for watch, keeper in zip(self._watches, self._relays, strict=True):
@@ -365,14 +365,14 @@ class Supervisor:
             loop.add_signal_handler(number, self._end_by, number)
         for number in _FORWARDED:
             if number == signal.SIGQUIT and self._launch.command is None:
-                signal.signal(number, signal.SIG_DFL)  # shells have the jobs of a script ignore it
+                signal.signal(number, signal.SIG_DFL)  # shells make the jobs of a script ignore it
             else:
                 loop.add_signal_handler(number, self._forward, number)
 
     def _end_by(self, number: int) -> None:
         now = asyncio.get_running_loop().time()
         if self._draining:
-            # timeout(1) and others signal the process and its group: that is one wish, told twice.
+            # timeout(1) and others signal the process and its group: one wish, delivered twice.
             if now - self._signalled_at > _SAME_SIGNAL_S:
                 log.warning("second signal: running answers are cut now")
                 self._cut.set()
@@ -399,12 +399,14 @@ class Supervisor:
         return signalled.result() if signalled.done() and not signalled.cancelled() else None
 
     async def _shut_down(self, number: int | None) -> int:
-        """Readiness off, relays drain, the command ends, the observer ends last. Gives the exit code."""
+        """Readiness off, relays drain, the command ends, the observer ends last. Returns the exit code."""
         self._draining = True
         self._systemd.stopping()
         self._tell()
         self._cover()
-        close_all(itertools.chain.from_iterable(self._listeners))  # else the kernel would go on taking connections
+        close_all(
+            itertools.chain.from_iterable(self._listeners)
+        )  # otherwise the kernel would go on accepting connections
         limit_s = self._launch.settings.drain_timeout
         if any(relay.hopeless.done() for relay in self._relays):
             log.error("a relay does not stay up: all is ended, so that whoever watches over us starts anew")

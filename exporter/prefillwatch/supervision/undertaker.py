@@ -43,7 +43,7 @@ if folder:
 
 
 class Undertaker:
-    """Started at once. Where it cannot be, there is none."""
+    """Starts at once. Where it cannot be started, there is none."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -60,15 +60,15 @@ class Undertaker:
             )
 
     def of_group(self, group: int) -> None:
-        """The process group of the command."""
+        """The process group of the command, to be ended."""
         self._tell({"group": group})
 
     def of_folder(self, path: str) -> None:
-        """A folder of ours."""
+        """A folder of ours, to be removed."""
         self._tell({"folder": path})
 
     def dismiss(self) -> None:
-        """We have done it ourselves."""
+        """Nothing is left to do: we have done it ourselves."""
         self._tell({"done": True})
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):

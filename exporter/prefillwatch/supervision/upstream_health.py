@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-#: Tokens are proof of life for as long: relays tell of them every second.
+#: Tokens count as a sign of life for this long: relays report them every second.
 HEARD_FOR_S: Final = 3.0
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from prefillwatch.supervision.relay_watch import RelayWatch
 
-#: A relay without which we have been for so many seconds does not come back by itself. Above the time after which a
-#: mute one is killed and a new one has started.
+#: A relay that has not served for this many seconds does not come back by itself. Longer than it takes to kill a mute
+#: one and start a new one.
 LONG: Final = 30
 
 
@@ -23,6 +23,6 @@ def readiness(draining: bool, relays: Iterable[RelayWatch], up: bool | None, ups
 
 
 def unwell(relays: Iterable[RelayWatch]) -> str:
-    """Why only another start of everything would help; empty: it is not so."""
+    """Why only a restart of everything would help; empty when it would not."""
     long = [f"{relay.name} has not served for {relay.trouble} s" for relay in relays if relay.trouble >= LONG]
     return "; ".join(long)

@@ -14,8 +14,8 @@ from prefillwatch.analysis.steps.timeline import PrefillTimeline, Split, StepFac
 from prefillwatch.analysis.tuning import DEFAULT
 from prefillwatch.units import MS
 
+#: By so many milliseconds later everything about a step is known.
 LATER = 200
-"""By so many milliseconds later everything about a step is known."""
 
 
 class Wire:

@@ -65,8 +65,8 @@ class _QuantileFit:
     """Factors of the terms, so that ``quantile`` of the weight of all values lies below terms times factors."""
 
     terms: FloatArray
+    #: Of the order of 1.
     values: FloatArray
-    """Of the order of 1."""
     weights: FloatArray
     quantile: float
 

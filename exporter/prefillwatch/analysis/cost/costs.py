@@ -38,23 +38,23 @@ UNSEEN_TOKENS: Final = 16_384
 class PromptWork(NamedTuple):
     """What of a prompt may have been computed in some time."""
 
+    #: Uncached tokens computed then.
     tokens: int
-    """Uncached tokens computed then."""
+    #: All uncached ones.
     uncached: int
-    """All uncached ones."""
     cached: int
+    #: All of its tokens.
     prompt: int
-    """All of its tokens."""
+    #: False: it may hold more than its text, as images.
     size_known: bool = True
-    """False: it may hold more than its text, as images."""
 
 
 class KnownCost(NamedTuple):
     """What was known of costs at a moment, so that a stall is not judged by what was learned from it."""
 
     law: StepLaw = StepLaw()
+    #: The largest prompt seen by then.
     largest: int = 0
-    """The largest prompt seen by then."""
 
 
 class Costs:

@@ -23,16 +23,16 @@ class StepLaw:
     token_ns: float = 0.0
     context_ns: float = 0.0
     mixed_ns: float = 0.0
+    #: Learned from more than a few busy times.
     trusted: bool = False
-    """Learned from more than a few busy times."""
+    #: A step without a prompt; 0 where the law is of the excess over clear steps alone.
     base_ns: float = 0.0
-    """A step without a prompt; 0 where the law is of the excess over clear steps alone."""
+    #: R squared over the steps it was learned from; 0 where it was not learned from single steps.
     fit: float = 0.0
-    """R squared over the steps it was learned from; 0 where it was not learned from single steps."""
+    #: How many steps with prompts those were.
     steps: int = 0
-    """How many steps with prompts those were."""
+    #: The most prompt tokens in one of them.
     largest: int = 0
-    """The most prompt tokens in one of them."""
 
     @property
     def known(self) -> bool:

@@ -23,12 +23,12 @@ class StepSample(NamedTuple):
 
     end_ns: int
     took_ns: int
+    #: Beyond a clear step.
     excess_ns: int
-    """Beyond a clear step."""
+    #: Uncached prompt tokens in it.
     tokens: int = 0
-    """Uncached prompt tokens in it."""
+    #: Size of the largest prompt in it.
     largest: int = 0
-    """Size of the largest prompt in it."""
 
 
 class StepSamples:

@@ -8,18 +8,18 @@ import numpy as np
 
 from prefillwatch.analysis.arrays import BoolArray, IntArray
 
+#: Starts, ends and largest prompts of steps.
 Columns = tuple[IntArray, IntArray, IntArray]
-"""Starts, ends and largest prompts of steps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlap:
     """One entry per gap."""
 
+    #: Size of the largest prompt in service during the gap; 0: none.
     tokens: IntArray
-    """Size of the largest prompt in service during the gap; 0: none."""
+    #: Whether the answer may still change.
     provisional: BoolArray
-    """Whether the answer may still change."""
 
 
 class StepHistory:

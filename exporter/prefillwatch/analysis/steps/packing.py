@@ -37,22 +37,22 @@ class Prompt:
     tokens: int
     uncached: int
     streamed: bool = True
+    #: Usage has told the size.
     sure: bool = False
-    """Usage has told the size."""
+    #: Uncached tokens that were assumed when it was placed.
     placed_size: int = 0
-    """Uncached tokens that were assumed when it was placed."""
+    #: Reads were lost while it waited: where it was served is unknown.
     blind: bool = False
-    """Reads were lost while it waited: where it was served is unknown."""
     first_ns: int | None = None
     gone_ns: int | None = None
+    #: Its client left, and the engine reads on.
     left_ns: int | None = None
-    """Its client left, and the engine reads on."""
     engine_prefill_ns: int | None = None
     engine_start_ns: int | None = None
+    #: Tokens of it in the steps that the engine reported so far.
     reported: int = 0
-    """Tokens of it in the steps that the engine reported so far."""
+    #: Tokens given to it by guesses, before its first token came.
     guessed: int = 0
-    """Tokens given to it by guesses, before its first token came."""
 
     @property
     def is_over(self) -> bool:
@@ -86,28 +86,28 @@ class OpenStep:
     start_ns: int
     end_ns: int
     decoders: int
+    #: What the step would have taken without a prompt.
     clear_ns: int
-    """What the step would have taken without a prompt."""
+    #: It took more than decoding does.
     long: bool
-    """It took more than decoding does."""
+    #: False: no stream was decoding; the step was made up from first tokens.
     observed: bool = True
-    """False: no stream was decoding; the step was made up from first tokens."""
+    #: The engine itself reported which prompts were in it.
     reported: bool = False
-    """The engine itself reported which prompts were in it."""
+    #: It shows that the engine made a step without a prompt.
     is_clear: bool = False
-    """It shows that the engine made a step without a prompt."""
+    #: Prompt tokens in it so far.
     tokens: int = 0
-    """Prompt tokens in it so far."""
+    #: What these should cost.
     expected_ns: float = 0.0
-    """What these should cost."""
+    #: Prompts whose first tokens it made.
     finished: list[Prompt] = field(default_factory=list)
-    """Prompts whose first tokens it made."""
+    #: Prompts that were in it, and how many tokens of each.
     shares: list[tuple[Prompt, int]] = field(default_factory=list)
-    """Prompts that were in it, and how many tokens of each."""
+    #: Tokens of its prompts times the context before each of them.
     token_contexts: float = 0.0
-    """Tokens of its prompts times the context before each of them."""
+    #: What the shares probably are, from when the step was seen; for as long as nothing better is known.
     guesses: list[tuple[Prompt, int]] = field(default_factory=list)
-    """What the shares probably are, from when the step was seen; for as long as nothing better is known."""
 
     def emptied(self) -> OpenStep:
         """The same step before any prompt was put into it."""
@@ -139,13 +139,13 @@ class OpenStep:
 class Engine:
     """What has been learned about the engine so far."""
 
+    #: Tokens per step, decoders included; 0: unknown.
     budget: int = 0
-    """Tokens per step, decoders included; 0: unknown."""
+    #: Tokens of one prompt per step.
     cap: int = UNLIMITED
-    """Tokens of one prompt per step."""
     chunked: bool = True
+    #: Steps were seen that a larger budget would have made otherwise; else the budget may be larger.
     proven: bool = False
-    """Steps were seen that a larger budget would have made otherwise; else the budget may be larger."""
     cost: StepLaw = field(default_factory=StepLaw)
 
 

@@ -49,7 +49,7 @@ MAX_MODELS: Final = 32
 #: Seconds that stalls last beyond usual gaps, over the seconds that streams were decoding: noticed, and trouble.
 STALL_SHARE_NOTICED: Final = 0.01
 STALL_SHARE: Final = 0.05
-#: A cause with more of the stall time than this dominates.
+#: A cause with a larger share of the stall time than this dominates.
 CAUSE_SHARE: Final = 0.5
 #: How many times as long gaps beside a prompt are (p99 over p99): seen, noticed, and trouble.
 INTERFERENCE_SEEN: Final = 2.0

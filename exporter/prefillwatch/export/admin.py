@@ -43,7 +43,7 @@ class AdminView(Protocol):
         """At most so many incidents, newest first, ready for JSON."""
 
     def accounts(self) -> list[Account]:
-        """What is kept of incidents to tell them, the newest first."""
+        """What is kept of incidents to tell their stories, the newest first."""
 
     def ready(self) -> tuple[bool, str]:
         """Whether requests would be served now, and if not, why."""

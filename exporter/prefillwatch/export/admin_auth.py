@@ -12,7 +12,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-#: Probes of Kubernetes and load balancers carry no secret, and these tell nothing that is one.
+#: Probes of Kubernetes and load balancers carry no secret, and these paths reveal none.
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 
 

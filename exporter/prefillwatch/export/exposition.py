@@ -34,7 +34,7 @@ def negotiated(accept_header: str) -> str:
     whatever the weights."""
     try:
         return choose_encoder(accept_header.lower())[1]
-    except TypeError:  # a version that is no number, which it compares with one
+    except TypeError:  # a version that is not a number, which the library compares with one
         return choose_encoder("")[1]
 
 

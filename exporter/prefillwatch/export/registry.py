@@ -27,8 +27,8 @@ from prefillwatch.export.table import EXPOSED_SERIES, LABEL_SETS_REFUSED, TABLE
 #: Label values in the order of ``Spec.labels``.
 Labels = tuple[str, ...]
 
-#: Beyond so many label sets a metric takes no new ones. Far above what bounded labels can make; the last line of
-#: defence against a label without a bound.
+#: A metric takes no more label sets than this. It is far above what bounded labels can make: the last line of defence
+#: against a label without a bound.
 MAX_LABEL_SETS: Final = 4096
 
 Child = TypeVar("Child")
@@ -49,7 +49,7 @@ class _Family(Generic[Child]):
         return labels in self._children
 
     def remove(self, labels: Labels) -> None:
-        """Forget one label set; no error when there is none such."""
+        """Forget one label set; no error when there is none."""
         self._children.pop(labels, None)
 
     def clear(self) -> None:

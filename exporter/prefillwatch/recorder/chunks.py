@@ -37,8 +37,8 @@ _MOST_IN_PACKET: Final = 1 << 18
 class Kind(enum.IntEnum):
     """What an entry tells. Numbers are never given a new meaning; a new one raises the version of the format."""
 
-    BEAT = 0  # the observer worked through what it had read
-    ADVANCE = 1  # so did somebody who asked for figures
+    BEAT = 0  # the observer processed what it had read
+    ADVANCE = 1  # the same, because figures were asked for
     PACKET = 2  # of the tap, texts replaced by facts; its records are in the columns
     RAW_PACKET = 3  # of the tap, as it came, texts and all
     PAGE = 4  # upstream's metrics

@@ -1,4 +1,4 @@
-"""Payloads of the entries that are not of the tap."""
+"""Payloads of the entries that do not come from the tap."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ _LENGTH: Final = struct.Struct("<I")
 _LARGEST_HEADER: Final = 1 << 20
 _LARGEST_FRAME: Final = 64 << 20
 _LARGEST_CHUNK: Final = 256 << 20
-#: A chunk is packed to a tenth of its size, or a thirtieth where all streams look alike. What unpacks to more than so
-#: many times its bytes was made to.
+#: A chunk is compressed to a tenth of its size, or to a thirtieth where all streams look alike. A chunk that unpacks to
+#: more than this many times its bytes was made to do harm.
 _LARGEST_RATIO: Final = 256
 _SMALL_CHUNK: Final = 16 << 20
 _LEVEL: Final = 3

@@ -1,4 +1,4 @@
-"""The flight recorder: when what was seen last is written out, and where. One file for incidents that come together."""
+"""The flight recorder: when the last minutes are written out, and where. One file for incidents that come together."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from prefillwatch.export.flight_request import FlightError, FlightFile, TooSoonE
 from prefillwatch.units import NS
 
 SUFFIX: Final = ".pfw"
-#: After an incident is over, so that its aftermath is in the file.
+#: Wait after an incident, so that its aftermath is in the file.
 _SETTLE_NS: Final = 2 * NS
-#: One that lasts longer than this is not waited for.
+#: An incident that lasts longer than this is not waited for.
 _PATIENCE_NS: Final = 60 * NS
-#: Between two files.
+#: Least time between two files.
 _APART_NS: Final = 60 * NS
-#: Between two that are asked for.
+#: Least time between two files that a user asks for.
 _ASKED_APART_NS: Final = 10 * NS
-#: What happened, where nothing did: somebody wanted a file.
+#: The reason in the file's name when a user asked for it.
 ASKED: Final = "asked"
 
 log = logging.getLogger(__name__)
@@ -44,11 +44,11 @@ class FlightTrigger:
 
     @property
     def pending(self) -> str | None:
-        """What happened that is in no file yet, in two words."""
+        """The newest event that is in no file yet, in two words."""
         return self._why if self._due_ns is not None else None
 
     def asked(self, now_ns: int) -> None:
-        """Somebody wants a file. Raises TooSoonError."""
+        """A user asks for a file. Raises TooSoonError."""
         left_ns = self._asked_ns + _ASKED_APART_NS - now_ns if self._asked_ns is not None else 0
         if left_ns > 0:
             raise TooSoonError(-(-left_ns // NS))
@@ -81,7 +81,8 @@ class FlightFolder:
         self._writing: threading.Thread | None = None
 
     def write(self, why: str, parts: Sequence[bytes]) -> Future[FlightFile]:
-        """In a thread of its own, one at a time; how it went is logged, and told by the future. Never waits."""
+        """Writes in a thread of its own, one file at a time. The outcome is logged, and is the future's result. Never
+        waits."""
         name = f"flight-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{why.replace('_', '-')}{SUFFIX}"
         written: Future[FlightFile] = Future()
         if self._writing is not None and self._writing.is_alive():
@@ -95,7 +96,7 @@ class FlightFolder:
         return written
 
     def wait(self, seconds: float = 5.0) -> None:
-        """For what is being written."""
+        """Waits for the file that is being written."""
         if self._writing is not None:
             self._writing.join(seconds)
 
@@ -133,7 +134,7 @@ class FlightFolder:
 
 
 def _gives_way(path: Path) -> bool:
-    """To a file that somebody asks for: an earlier one, or one that was left unfinished."""
+    """Room for a file that a user asks for: an earlier one of its kind, or one that was left unfinished."""
     return f"-{ASKED}" in path.name or path.name.startswith(".")
 
 

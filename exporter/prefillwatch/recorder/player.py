@@ -1,4 +1,4 @@
-"""Plays a recording at a pace, and shows it meanwhile where somebody wants to look."""
+"""Plays a recording at a given speed, and shows it meanwhile if asked to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prefillwatch.recorder.replay import Replay, ReplayClock
 from prefillwatch.recorder.summary import Played
 from prefillwatch.units import NS
 
-#: What the live page takes for the pace when there is none.
+#: The speed that the live page is told when there is none.
 _AS_FAST_AS_CAN_BE: Final = 1000.0
 #: Waits shorter than this are left out.
 _SHORTEST_WAIT_S: Final = 0.002

@@ -1,4 +1,4 @@
-"""What a core is told goes to a file too, or to the last minutes that are kept, in the order it came."""
+"""Writes the inputs of a core, in the order in which they came, to a file or to a ring of the last minutes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _KINDS: Final[dict[type[Any], tuple[Kind, Callable[[Any], Any] | None]]] = {
     Gpus: (Kind.GPUS, lambda given: given.memory),
     EngineLinks: (Kind.LINK, lambda given: entries.Link(given.connected, given.dropped, given.unreadable)),
 }
-#: How things are: what came last of these begins each segment.
+#: State: the newest of each of these begins each segment.
 _STATE: Final = frozenset({Kind.PAGE, Kind.MODELS, Kind.UP, Kind.UPSTREAM, Kind.CONTROL, Kind.GPUS, Kind.LINK})
 
 log = logging.getLogger(__name__)

@@ -39,7 +39,7 @@ class Replay:
                 lambda: header.wall_offset,
                 header.incident_prefix,
                 plugin=header.plugin,
-                cpu_clock=lambda: 0,  # nobody waits, so there is time for all bodies
+                cpu_clock=lambda: 0,  # nobody waits for a replay, so there is time for all bodies
             )
         except (ValueError, ArithmeticError) as error:
             raise RecordingError(f"its header is damaged, and nothing can be played: {error}") from error
@@ -97,7 +97,7 @@ class Replay:
             raise RecordingError(f"an entry of kind {entry.kind} cannot be read: {error}") from error
 
     def end(self) -> None:
-        """There is no more: viewers are told, and time stands."""
+        """The recording is over: viewers are told, and time stands still."""
         for message in self.observation.live.end(self._clock()):
             self.observation.viewers.send(message)
 

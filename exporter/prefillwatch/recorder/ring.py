@@ -22,7 +22,7 @@ class _Segment:
 
 
 class Ring:
-    """Not more than ``most_bytes``, and what is older than the window is let go of. Call `begin` first."""
+    """Holds at most ``most_bytes``, and drops what is older than the window. Call `begin` first."""
 
     def __init__(self, window_s: float, most_bytes: int) -> None:
         self._window_ns = int(window_s * NS)

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-#: Frames that wait for the disk; with one in two seconds, it does not come back any more.
+#: Frames that may wait for the disk. At one every two seconds, a disk that leaves so many waiting does not come back.
 _MOST_WAITING: Final = 64
 _LAST_WAIT_S: Final = 5.0
 
@@ -47,7 +47,7 @@ class FileSink:
             self._fail(OSError(0, "the disk is too slow"))
 
     def close(self) -> None:
-        """Give what waits a moment to be written."""
+        """Give waiting frames a moment to be written."""
         if not self.failed:
             self._waiting.put(None)
             self._thread.join(_LAST_WAIT_S)

@@ -15,7 +15,7 @@ from prefillwatch.recorder.file import Header
 from prefillwatch.recorder.totals import GapTotals
 from prefillwatch.report import counted, duration, text_table
 
-#: Incidents listed; the newest.
+#: So many incidents are listed, the newest.
 _MOST: Final = 20
 _MOST_CULPRITS: Final = 3
 

@@ -7,7 +7,8 @@ READY := $(VENV)/.ready
 # Unit tests of so many files run at once; more than two disturb each other where they hold processes against a clock.
 WORKERS ?= 2
 MINUTES ?= 10
-SEEDS ?= 100
+SEEDS ?= 10000
+WRITE ?= 1
 # Directories whose tests need more than Python: a real vLLM, real Prometheus tools, root's rights, or minutes of quiet.
 APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox tests/foreign
 # Directories whose tests need nothing but Python, but for those that are marked `apart`.
@@ -88,7 +89,7 @@ soak: $(READY) ## minutes of load and faults, every process ended in turn: make 
 sensitivity: $(READY) ## each tunable of the method moved by 30 %: what real recordings make of it
 	$(BIN)/python -m tests.sensitivity $(ARGS)
 
-simulate: $(READY) ## verdicts judged by simulated engines that know the truth: make simulate SEEDS=100 [WRITE=1]
+simulate: $(READY) ## verdicts judged by simulated engines that know the truth, written to docs/: make simulate SEEDS=10000 [WRITE=]
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(WRITE),--write) $(ARGS)
 
 tools:

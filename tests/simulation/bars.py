@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.simulation.judge import Figures
-from tests.simulation.rows import ROWS
+from tests.simulation.rows import LONG_ROWS, ROWS
 
 FILE: Final = Path(__file__).with_name("bars.json")
 ROUNDING: Final = 0.002  # what another version of Python or NumPy may make of it
@@ -23,15 +23,24 @@ ROUNDING: Final = 0.002  # what another version of Python or NumPy may make of i
 
 @dataclass(frozen=True)
 class Fleet:
-    """Seeds 0 to ``seeds``: those of the tests, and those of a check of everything."""
+    """So many runs of each row, and of each that lasts for minutes; from seed 0 on."""
 
     name: str
-    seeds: int
+    rounds: int
+    long_rounds: int
+
+    @property
+    def seeds(self) -> range:
+        return range(self.rounds * len(ROWS))
+
+    @property
+    def long_seeds(self) -> range:
+        return range(self.long_rounds * len(LONG_ROWS))
 
 
-TESTS: Final = Fleet("tests", 5 * len(ROWS))
-CHECK: Final = Fleet("check", 48 * len(ROWS))
-FLEETS: Final = (TESTS,)
+TESTS: Final = Fleet("tests", 5, 1)
+CHECK: Final = Fleet("check", 48, 4)
+FLEETS: Final = {fleet.name: fleet for fleet in (TESTS, CHECK)}
 
 
 class Bar(NamedTuple):
@@ -40,6 +49,8 @@ class Bar(NamedTuple):
     right_names: float
     certainty: float  # share of the stall seconds that no wrong cause was named for
     attributed: float
+    no_false_pages: float  # of what paged, or should have, what was right
+    no_missed_pages: float
 
 
 def reached(figures: Figures) -> Bar:
@@ -49,6 +60,8 @@ def reached(figures: Figures) -> Bar:
         figures.right_names,
         1 - figures.falsely_certain,
         1 - figures.unattributed,
+        1 - figures.pages_that("false"),
+        1 - figures.pages_that("missed"),
     )
 
 
@@ -67,23 +80,26 @@ def worse(name: str, figures: Figures, bar: Bar) -> str:
         for what, now, least in zip(Bar._fields, reached(figures), bar, strict=True)
         if now < least
     ]
-    return f"{name}: {'; '.join(below)}: {figures.told()}" if below else ""
+    return f"{name}: {'; '.join(below)}: {figures.told() or dict(figures.pages)}" if below else ""
 
 
-def all_worse(fleet: Fleet, figures: Mapping[str, Figures]) -> Iterable[str]:
+def all_worse(fleet: Fleet, figures: Mapping[str, Figures]) -> Iterator[str]:
     bars = known(fleet)
     return filter(None, (worse(name, each, bars[name]) for name, each in figures.items()))
 
 
 def write(fleet: Fleet, figures: Mapping[str, Figures], *, anew: bool) -> None:
-    """Rows in their order; what there is no figure of is left out."""
     written = json.loads(FILE.read_text()) if FILE.exists() else {}
     before = {} if anew else written.get(fleet.name, {})
     now = {name: rounded(reached(each)) for name, each in figures.items()}
-    raised = {name: [max(pair) for pair in zip(bar, before.get(name, bar), strict=True)] for name, bar in now.items()}
-    written[fleet.name] = raised
-    fleets = (
-        f'  "{each}": {{\n' + ",\n".join(f"    {json.dumps(name)}: {bar}" for name, bar in rows.items()) + "\n  }"
-        for each, rows in written.items()
-    )
-    FILE.write_text("{\n" + ",\n".join(fleets) + "\n}\n")
+    written[fleet.name] = {
+        name: [max(pair) for pair in zip(bar, before.get(name, bar), strict=True)] for name, bar in now.items()
+    }
+    FILE.write_text("{\n" + ",\n".join(_lines(written)) + "\n}\n")
+
+
+def _lines(written: Mapping[str, Mapping[str, Iterable[float]]]) -> Iterator[str]:
+    """One row in a line, so that a change of one is one."""
+    for fleet, rows in written.items():
+        bars = ",\n".join(f"    {json.dumps(name)}: {json.dumps(bar)}" for name, bar in rows.items())
+        yield f'  "{fleet}": {{\n{bars}\n  }}'

@@ -93,7 +93,7 @@ def _written(own: list[Token], place: int, shape: Shape, hardships: Hardships, r
         if job.withheld[0] < number < job.withheld[1]:
             continue
         goes_on = following is not None and following.sequence is token.sequence and following.step == token.step
-        if goes_on or (len(mine) < interval and number not in (1, job.answer)):
+        if goes_on or (len(mine) < interval and number not in (1, job.answer_of(choice))):
             continue
         at = after(api_server, token.made) if api_server else token.made
         held = at > token.made

@@ -46,6 +46,7 @@ class Speed:
 
     base: float = 15.0
     per_sequence: float = 0.05
+    per_context_token: float = 0.0  # of those who decode
     per_prompt_token: float = 0.1
     per_draft: float = 1.5  # a step of the model that guesses
     grammar: float = 4.0  # while an answer has to keep to one
@@ -76,6 +77,8 @@ class Job:
     withheld: tuple[int, int] = (0, 0)  # of the answer, from which to which; shown all at once
     encoded: float = 0.0  # milliseconds for its pictures
     grammar: bool = False
+    uneven: bool = False  # each of its answers is longer than the one before
+    end_held: float = 0.0  # milliseconds until the server says that it was the end
     fetched: float = 0.0  # milliseconds until its context is there from elsewhere, which costs no step anything
     compiles: float = 0.0  # milliseconds that the engine stands still when it first meets it
     background: bool = False  # goes on without its reader
@@ -85,6 +88,14 @@ class Job:
     @property
     def answers(self) -> int:
         return self.prompts * self.choices
+
+    def answer_of(self, choice: int) -> int:
+        """Tokens of one of its answers."""
+        return max(self.answer * (choice + 1) // self.answers, 1) if self.uneven else self.answer
+
+    @property
+    def generated(self) -> int:
+        return sum(self.answer_of(choice) for choice in range(self.answers))
 
 
 @dataclass(eq=False)
@@ -104,7 +115,7 @@ class Sequence:
 
     @property
     def done(self) -> bool:
-        return self.planned >= self.job.answer
+        return self.planned >= self.job.answer_of(self.choice)
 
 
 @dataclass(frozen=True)
@@ -188,6 +199,7 @@ class Rank:
         self._running: list[Sequence] = []
         self._under_way: deque[tuple[list[Share], float]] = deque()  # steps of a pipeline, and when each ends
         self._preemptions = 0
+        self._met: set[str] = set()  # requests whose prompts were begun with
         self._cached: set[tuple[int, str]] = set()
         self._since_prompts = 0  # steps
         self._held = 0  # steps that prompts were held back for
@@ -402,7 +414,7 @@ class Rank:
             sequence.computed += tokens
             emits = int(not sequence.prefilling)
         else:
-            emits = min(1 + self._right(tokens - 1), sequence.job.answer - sequence.planned)
+            emits = min(1 + self._right(tokens - 1), sequence.job.answer_of(sequence.choice) - sequence.planned)
             sequence.computed += emits
             sequence.target += emits
         sequence.planned += emits
@@ -428,15 +440,19 @@ class Rank:
         guessed = max((share.tokens - 1 for share in batch if not share.prompt), default=0)
         grammar = speed.grammar if any(share.sequence.job.grammar for share in batch) else 0.0
         verified = sum(1 if share.prompt else share.tokens for share in batch)
-        clear = (speed.base + speed.per_sequence * verified + speed.per_draft * guessed + grammar) * factor
+        context = sum(share.at for share in batch if not share.prompt) if speed.per_context_token else 0
+        clear = speed.base + speed.per_sequence * verified + speed.per_context_token * context
+        clear = (clear + speed.per_draft * guessed + grammar) * factor
         prefill = recomputing = compiling = 0.0
         prompts: dict[str, float] = {}
         for share in batch:
             if not share.prompt:
                 continue
             job = share.sequence.job
-            compiling, job.compiles = compiling + job.compiles, 0.0
-            pictures, job.encoded = job.encoded, 0.0
+            pictures = 0.0
+            if job.name not in self._met:
+                self._met.add(job.name)
+                compiling, pictures = compiling + job.compiles, job.encoded
             depth = 1 + (share.at + share.tokens / 2) / speed.attention_tokens
             cost = (speed.per_prompt_token * share.tokens * depth + pictures) * factor
             if share.recomputed:

@@ -90,6 +90,24 @@ class Fault:
 NONE: Final = Fault("none", length=(0.0, 0.0))
 _SHORT: Final[Span] = (60.0, 120.0)
 
+#: Tried on minutes in which nothing else happens.
+LONG_FAULTS: Final = (
+    Fault(
+        "engine stopped for half a minute",
+        "minutes, nothing special",
+        engine=True,
+        every=(30_000.0, 60_000.0),
+        length=(30_000.0, 50_000.0),
+    ),
+    Fault(
+        "a reader that rests for a minute",
+        "minutes, nothing special",
+        readers=True,
+        every=(10_000.0, 30_000.0),
+        length=(40_000.0, 70_000.0),
+    ),
+)
+
 FAULTS: Final = (
     Fault("engine stopped", engine=True),
     Fault("engine stopped, no page", engine=True, page="dead"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.core.script import EPOCH_NS
+from tests.simulation.learned import Learned
 from tests.simulation.play import Run
 from tests.simulation.truth import UNSEEN_PROMPT, TrueStall
 
@@ -39,9 +40,16 @@ class Figures:
 
     seconds: Counter[tuple[str, str]] = field(default_factory=Counter)
     wrong_names: float = 0.0
+    learned: list[Learned] = field(default_factory=list)  # one of each run
+    pages: Counter[tuple[str, str]] = field(default_factory=Counter)  # alert, and whether it was right, false, missed
 
     def __add__(self, other: Figures) -> Figures:
-        return Figures(self.seconds + other.seconds, self.wrong_names + other.wrong_names)
+        return Figures(
+            self.seconds + other.seconds,
+            self.wrong_names + other.wrong_names,
+            self.learned + other.learned,
+            self.pages + other.pages,
+        )
 
     @property
     def total(self) -> float:
@@ -79,6 +87,10 @@ class Figures:
         without = sum(each for (_, named), each in nameable.items() if named == UNATTRIBUTED)
         return share(without, sum(nameable.values()), 0.0)
 
+    def pages_that(self, were: str) -> float:
+        """Share of all pages, missed ones among them."""
+        return share(sum(each for (_, how), each in self.pages.items() if how == were), sum(self.pages.values()), 0.0)
+
     def told(self, most: int = 3) -> str:
         """The largest of what was taken for something else."""
         wrong = {pair: each for pair, each in self.seconds.items() if pair[0] != pair[1] and pair[0] not in NAMELESS}
@@ -108,7 +120,7 @@ def pairs(run: Run) -> Iterator[tuple[Said | None, TrueStall | None]]:
 
 
 def judge(run: Run) -> Figures:
-    figures = Figures()
+    figures = Figures(learned=[run.learned], pages=Counter(run.pages))
     nothing = "blind" if run.hardships.lost else "none"
     for said, true in pairs(run):
         named = said.cause if said is not None else UNSEEN

@@ -11,11 +11,16 @@ from tests.simulation.wire import ONLY_READ
 
 FIRST_PROMPT = 2500.0
 SIZES = (60, 150, 300, 300, 800, 1500, 2500, 4000, 6000)
+NEVER = 1e12
 BUSY = 0.45  # share of its time in which an engine reads prompts, at most
 
 
-def speed(rng: random.Random) -> Speed:
-    return Speed(base=rng.uniform(12, 30), per_prompt_token=rng.uniform(0.06, 0.2))
+def speed(shape: Shape, rng: random.Random) -> Speed:
+    return Speed(
+        base=rng.uniform(*shape.base),
+        per_context_token=rng.choice((0.0, 0.0003, 0.001)),
+        per_prompt_token=rng.uniform(0.06, 0.2),
+    )
 
 
 def load(shape: Shape, pace: Speed, rng: random.Random, until: float, quiet: bool = False) -> list[Job]:
@@ -36,8 +41,8 @@ def load(shape: Shape, pace: Speed, rng: random.Random, until: float, quiet: boo
         at += rng.uniform(0.5, 1.5) * asked.passers_by
     if not quiet:
         arrive = rng.choice((_alone, _together, _steadily))
-        for number, at in enumerate(arrive(rng, pace, until - 3000.0)):
-            jobs.append(_prompt(shape, rng, number, at))
+        moments = arrive(rng, pace, (until - 3000.0) / asked.rarer)
+        jobs += [_prompt(shape, rng, number, at * asked.rarer) for number, at in enumerate(moments)]
     for number, job in enumerate(jobs):
         job.rank = number % shape.ranks
         if job.rank >= shape.ranks - shape.unseen:
@@ -68,7 +73,10 @@ def _prompt(shape: Shape, rng: random.Random, number: int, at: float) -> Job:
     if asked.encoded[1] and rng.random() < 0.5:
         job.encoded = rng.uniform(*asked.encoded)
     job.grammar = rng.random() < asked.grammar
-    job.fetched = rng.uniform(*asked.fetched)
+    job.fetched = NEVER if rng.random() < asked.lost else rng.uniform(*asked.fetched)
+    job.uneven, job.end_held = asked.uneven, asked.end_held
+    if asked.uneven:
+        job.answer = rng.randint(300, 900)
     return job
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tests.simulation.faults import FAULTS
+from tests.simulation.faults import FAULTS, LONG_FAULTS
 from tests.simulation.goals import goal_of
 from tests.simulation.judge import Figures
-from tests.simulation.play import UNTIL
-from tests.simulation.shapes import SHAPES
+from tests.simulation.learned import summed_up
+from tests.simulation.shapes import SCENES, SHAPES
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "verdicts-measured.md"
 HEAD: Final = ("row", "stall seconds", "precision", "recall", "right names", "falsely certain", "unattributed")
+
+
+LEARNED: Final = ("row", "runs", "clear step", "base of the line", "cost per token", "step budget", "advice")
+PAGES: Final = ("row", "runs", "right", "false", "missed", "alerts", "falsely certain")
 
 
 def cells(name: str, figures: Figures) -> tuple[str, ...]:
@@ -27,12 +31,31 @@ def cells(name: str, figures: Figures) -> tuple[str, ...]:
 
 
 def plain(figures: dict[str, Figures]) -> str:
-    rows = [HEAD, *(cells(name, each) for name, each in figures.items())]
-    return "\n".join(f"{row[0]:32s}" + "".join(f"{cell:>16s}" for cell in row[1:]) for row in rows)
+    rows = [HEAD, *(cells(name, each) for name, each in figures.items() if each.total or each.pages)]
+    return "\n".join(f"{row[0]:40s}" + "".join(f"{cell:>16s}" for cell in row[1:]) for row in rows)
 
 
 def markdown(figures: dict[str, Figures]) -> str:
     rows = [HEAD, ("---",) * len(HEAD), *(cells(name, each) for name, each in figures.items())]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def learned(figures: dict[str, Figures]) -> str:
+    """Right of those that were told, of so many runs."""
+    rows = [LEARNED, ("---",) * len(LEARNED)]
+    for name, each in figures.items():
+        told = (f"{found.right} of {found.told}" if found.told else "–" for found in summed_up(each.learned))
+        rows.append((name, str(len(each.learned)), *told))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def pages(figures: dict[str, Figures]) -> str:
+    rows = [PAGES, ("---",) * len(PAGES)]
+    for name, each in figures.items():
+        counts = (sum(count for (_, how), count in each.pages.items() if how == were) for were in PAGES[2:5])
+        alerts = ", ".join(sorted({alert for alert, _ in each.pages})) or "–"
+        certain = f"{each.falsely_certain:.1%}" if each.total else "–"
+        rows.append((name, str(len(each.learned)), *map(str, counts), alerts, certain))
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
@@ -45,18 +68,29 @@ def shortfalls(figures: dict[str, Figures]) -> str:
     return "\n".join(lines) or "None."
 
 
-def page(figures: dict[str, Figures], seeds: range) -> str:
-    faults = {fault.name for fault in FAULTS}
-    shapes_ = {name: each for name, each in figures.items() if name not in faults}
-    under_faults = {name: each for name, each in figures.items() if name in faults}
+def page(figures: dict[str, Figures], seeds: range, long_seeds: range) -> str:
+    """The rows that there are figures of."""
+    shapes_, under_faults, minutes = (
+        {name: figures[name] for name in names if name in figures}
+        for names in (
+            [shape.name for shape in SHAPES],
+            [fault.name for fault in FAULTS],
+            [each.name for each in (*SCENES, *LONG_FAULTS)],
+        )
+    )
     return TEXT.format(
         first=seeds[0],
         last=seeds[-1],
         runs=len(seeds),
-        seconds=round(UNTIL / 1000),
+        seconds=round(SHAPES[0].milliseconds / 1000),
         shapes=markdown(shapes_),
         faults=markdown(under_faults),
-        shortfalls=shortfalls(figures),
+        long_first=long_seeds[0],
+        long_last=long_seeds[-1],
+        minutes=round(SCENES[0].milliseconds / 60_000),
+        pages=pages(minutes),
+        learned=learned(shapes_),
+        shortfalls=shortfalls(shapes_ | under_faults),
         origins=origins(),
     )
 
@@ -107,6 +141,23 @@ prompts.
 Two are tried on the shape that their name says, as is a page of another pool: on SGLang.
 
 {faults}
+
+## Critical alerts
+
+Runs of {minutes} minutes, seeds {long_first} to {long_last}, on slow engines, and two alerts as Prometheus would see
+them (`paging.py`): `StreamFreeze` and `FirstTokenStuck`. A page is *right* while readers really stand still, or while
+an engine has not begun with a request for two minutes. *Missed* is what lasted long enough and paged nobody. The other
+critical alerts are about processes, certificates, health checks or hours, of which nothing is simulated.
+
+{pages}
+
+## What is learned
+
+Of so many runs: how many times a figure was within 20 % of the engine's own, of how many times it was told. The
+advice is held against what a step as full as is advised would take: the target that it was made for. By the end of a
+run of seconds little may be known; that is right, too.
+
+{learned}
 
 ## What falls short
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tests.simulation.engine import Scheduling, Span
 
@@ -31,6 +31,10 @@ class Asked:
     withheld: int = 0  # tokens of each chat that come as one, once they are whole
     interval: int = 1  # tokens per event, that half of the chats ask for
     encoded: Span = (0.0, 0.0)  # milliseconds for the pictures of half of the prompts
+    uneven: bool = False  # of several answers to a prompt each is longer than the one before
+    end_held: float = 0.0  # milliseconds until a server says that an answer was at its end
+    lost: float = 0.0  # whose context never comes
+    rarer: float = 1.0  # so many times as long between them as usually
     grammar: float = 0.0  # whose answer has to keep to one
     fetched: Span = (0.0, 0.0)  # milliseconds until a prompt's context is there from elsewhere
 
@@ -46,6 +50,8 @@ class Shape:
     unseen: int = 0  # of the ranks, whose requests do not come through us
     interval: int = 1  # tokens per event
     merges: bool = True  # tokens that were withheld come as one event
+    milliseconds: float = 15_000.0
+    base: Span = (12.0, 30.0)  # milliseconds of a clear step, from which to which
     like: str = "vLLM's scheduler, and its step log (`make truth`)"
 
 
@@ -60,6 +66,24 @@ def _sglang(name: str, asked: Asked = Asked(), **scheduling: int | bool) -> Shap
 
 
 _DRAFTS: Final = ((4, 4), (8, 2), (128, 1))
+
+_MINUTES: Final = {"milliseconds": 240_000.0, "base": (90.0, 110.0), "like": "the same as its short kin, for minutes"}
+
+
+def _minutes(name: str, **asked: Any) -> Shape:
+    return Shape(name, asked=Asked(**{"rarer": 12.0} | asked), **_MINUTES)  # type: ignore[arg-type]  # each of its own type
+
+
+#: Long enough for a critical alert to fire. What a page should be told of is in the name of those where it should.
+SCENES: Final = (
+    _minutes("minutes, nothing special"),
+    _minutes("minutes of hidden reasoning", hidden=(1400, 1800)),
+    _minutes("minutes of hidden reasoning, counted", hidden=(1400, 1800), thought_is_counted=True),
+    _minutes("answers of different length", choices=3, uneven=True),
+    _minutes("ends held back for 40 s", end_held=40_000.0),
+    _minutes("a context that never comes", lost=0.4),
+    _minutes("background answers for minutes", background=0.7),
+)
 
 SHAPES: Final = (
     Shape("vLLM, asynchronous"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from tests.simulation.delivery import Delivery, Event, after
-from tests.simulation.engine import Rank, Token
+from tests.simulation.engine import Rank, Span, Token
 from tests.simulation.faults import Hardships
 
 #: A cause that made less of a stall is not *the* cause.
@@ -50,6 +50,12 @@ def true_stalls(
             job = events[0].choice.job
             found[name] += _stalls(ranks[job.rank], reads, hardships, clear, max(interval, job.interval))
     return found
+
+
+def freezes(truth: dict[str, list[TrueStall]]) -> list[Span]:
+    """When somebody stood still for another reason than that nothing was to be read, or was read."""
+    idle = ("none", "client")
+    return sorted((each.start, each.end) for own in truth.values() for each in own if each.cause not in idle)
 
 
 def _stalls(

@@ -111,12 +111,12 @@ def ends(job: Job) -> bytes:
             "response.completed", {"response": {"id": RESPONSE, "model": "m", "status": "completed", "usage": told}}
         )
     start = _TEXT_START if job.endpoint == "completions" else _CHAT_START
-    return start + b'],"usage":%s}\n\n' % _usage(job, job.answer * job.answers) + DONE
+    return start + b'],"usage":%s}\n\n' % _usage(job, job.generated) + DONE
 
 
 def whole(job: Job, rng: random.Random) -> bytes:
     """An answer that is not streamed."""
-    told = json.loads(_usage(job, 0 if job.endpoint in ONLY_READ else job.answer * job.answers))
+    told = json.loads(_usage(job, 0 if job.endpoint in ONLY_READ else job.generated))
     if job.endpoint in ONLY_READ:
         return json.dumps({"id": "x-7", "model": "m", "data": [], "usage": told}).encode()
     text = words(job.answer, rng)

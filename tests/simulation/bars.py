@@ -40,7 +40,7 @@ class Fleet:
 
 TESTS: Final = Fleet("tests", 5, 1)
 CHECK: Final = Fleet("check", 48, 4)
-FLEETS: Final = {fleet.name: fleet for fleet in (TESTS, CHECK)}
+FLEETS: Final = {fleet.name: fleet for fleet in (TESTS,)}
 
 
 class Bar(NamedTuple):

@@ -178,8 +178,7 @@ class Side:
         page = {family.spec: family.values.values() for family in observed.snapshot()}
         summed = {spec.name: sum(page[spec]) for spec in SUMMED}
         longest = {spec.name: max(page.get(spec, ()), default=0.0) for spec in LONGEST}
-        now_ns = EPOCH_NS + round(observed.now_ms * MS)
-        state = streams_now(observed.ledger, observed.names, now_ns, 0.0)
+        state = streams_now(observed.view(), 0.0)
         listed = {
             "state decoding": state["decoding"],
             "state prefilling": state["prefilling"],

@@ -9,6 +9,7 @@ from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.core.exchange import Exchange
 from prefillwatch.core.inputs import Input, Models, TapPacket
+from prefillwatch.core.view import View
 from prefillwatch.export.registry import Snapshot
 from prefillwatch.export.spec import Spec
 from prefillwatch.observer.observation import Observation
@@ -60,7 +61,7 @@ class Observed:
             settings or AnalysisSettings(), lambda: ns(self.now_ms), plugin=plugin, tuning=tuning
         )
         self.core, self.names = self.observation.core, self.observation.names
-        self.ledger, self.taps = self.core.ledger, self.core.relays
+        self.ledger, self.taps = self.core._ledger, self.core.relays
         self.registry, self.history = self.observation.registry, self.observation.history
         self.publisher = self.observation.publisher
         self.ended: list[Exchange] = []
@@ -80,6 +81,9 @@ class Observed:
 
     def snapshot(self) -> Snapshot:
         return self.observation.snapshot()
+
+    def view(self) -> View:
+        return self.observation.view()
 
     def values(self, spec: Spec) -> dict[tuple[str, ...], float]:
         return next(family.values for family in self.snapshot() if family.spec is spec)

@@ -50,7 +50,7 @@ def relay(observed: Observed) -> Relay:
 
 
 def unread(observed: Observed) -> dict[str, float]:
-    publish_relays(observed.registry, observed.taps)
+    publish_relays(observed.registry, (), observed.view().tap)
     return {labels[0]: count for labels, count in observed.values(table.REQUEST_BODIES_UNREAD).items() if count}
 
 

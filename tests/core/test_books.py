@@ -6,8 +6,9 @@ import pytest
 from tests.core.lossy import Side, answered, ended, request
 from tests.core.script import CHAT, DONE, Observed, Relay, chunk, ns, stream_tokens, usage
 
+from prefillwatch.core.view.around import relay_now
 from prefillwatch.export import table
-from prefillwatch.observer.api import relay_now
+from prefillwatch.observer.api import relay_state
 from prefillwatch.wire import answer
 from prefillwatch.wire.in_flight import Ask, InFlight, Stage, decode_ask, encode_in_flight
 from prefillwatch.wire.tap import Finish, Kind, PacketBuilder, RequestHead, encode_payload
@@ -61,7 +62,7 @@ def test_a_stream_whose_end_was_lost_is_closed_and_nothing_is_made_of_it() -> No
     assert observed.values(table.GENERATED_TOKENS) == {("m",): 20}
     assert observed.values(table.REQUESTS_WITHIN_SLO).get(("m",), 0) == 0
     assert observed.values(table.STALLS).get(("m", "unattributed"), 0) == 0
-    assert observed.history.newest([], ns(9000), 10) == []
+    assert observed.history.newest([], 10) == []
     empty(observed)
 
 
@@ -82,7 +83,7 @@ def test_a_request_whose_first_token_and_end_were_lost_did_not_wait_for_ever() -
     observed.advance(20_000)
     assert observed.values(table.PREFILLING_REQUESTS) == {("m",): 0}
     assert observed.values(table.OLDEST_FIRST_TOKEN_WAIT) == {}
-    assert observed.history.newest([], ns(20_000), 10) == []
+    assert observed.history.newest([], 10) == []
     empty(observed)
 
 
@@ -195,7 +196,7 @@ def test_a_relay_that_is_behind_is_asked_nothing_and_its_silence_is_no_freeze() 
     assert observed.taps.known_until(ns(10_000)) == ns(480)
     tap.wants_list = True
     assert asked(observed) == []
-    assert relay_now(tap, ns(10_000)) == {}
+    assert relay_state(relay_now(0, tap, ns(10_000))) == {}
     observed.now_ms = 11_500  # and nothing more comes: it is silent indeed
     assert observed.taps.known_until(ns(11_500)) == ns(11_500)
     assert asked(observed) == [(Ask.LIST, ())]
@@ -252,7 +253,7 @@ def test_an_answer_whose_first_token_was_skipped_is_decoding_and_no_empty_one() 
     observed.advance(9000)
     assert observed.values(table.REQUESTS) == {("m", "chat_completions", "ok"): 1}
     assert observed.values(table.GENERATED_TOKENS).get(("m",), 0) == 0
-    assert observed.history.newest([], ns(9000), 10) == []
+    assert observed.history.newest([], 10) == []
     empty(observed)
 
 
@@ -289,7 +290,7 @@ def test_an_answer_that_cannot_be_read_is_given_up_and_neither_waits_nor_freezes
     (exchange,) = observed.ended
     assert exchange.unparsed()["no_events"] == 1
     assert observed.values(table.REQUESTS) == {("m", "chat_completions", "ok"): 1}
-    assert observed.history.newest([], ns(at_ms + 61_000), 10) == []
+    assert observed.history.newest([], 10) == []
     empty(observed)
 
 

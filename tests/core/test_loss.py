@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.core.lossy import Session, Story, describe, losses, recorded, scripted, smallest, tell
-from tests.core.script import EPOCH_NS
 
 from prefillwatch.export import table
-from prefillwatch.units import MS
 
 pytestmark = pytest.mark.apart
 
@@ -57,8 +55,7 @@ def test_nothing_that_was_lost_becomes_a_freeze_or_a_wait(seed: int) -> None:
     session = scripted(seed, calm=True)
     story = check(session, losses(seed, session))
     for side in (story.whole, story.holed):
-        now_ns = EPOCH_NS + round(side.observed.now_ms * MS)
-        assert side.observed.history.newest(side.observed.ledger.causes.incidents.open, now_ns, 10) == []
+        assert side.observed.observation.incidents(10) == []
         assert sum(side.observed.values(table.STALLS).values()) == 0
 
 

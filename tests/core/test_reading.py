@@ -93,7 +93,7 @@ def facts(observed: Observed, exchanges: list[Any]) -> tuple[Any, ...]:
     books = [(each.request.events, each.request.chars, each.request.last_ns) for each in exchanges]
     readers = [(each.reader.token_events, each.reader.unparsed, each.reader.completion_tokens) for each in exchanges]
     metrics = [(family.spec.name, rounded(family.values), rounded(family.buckets)) for family in observed.snapshot()]
-    newest = observed.history.newest(observed.ledger.causes.incidents.open, 0, 100)
+    newest = observed.observation.incidents(100)
     incidents = [(each["cause"], each["victims"], each["evidence"]) for each in newest]
     return books, readers, metrics, incidents, observed.taps.out_of_order
 

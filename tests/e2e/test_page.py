@@ -303,7 +303,7 @@ def test_nothing_is_done_for_a_page_that_was_closed(visit: Callable[..., Visitor
         assert len(observation.viewers) == 1
         visitor.page.close()
         eventually(lambda: len(observation.viewers) == 0)
-        assert observation.core.ledger.onlooker is None
+        assert observation.core._ledger.onlooker is None
 
 
 def test_with_a_password_the_browser_asks_for_it_and_the_page_lives(

@@ -223,7 +223,7 @@ def hold_against(seen: Seen, faults: list[tuple[int, int, str]], stalls: list[St
     for rid in seen.reads:
         alone = Seen(seen.prompts, {rid: seen.reads[rid]}, seen.closed, seen.steps)
         true_stalls[rid] = stalls_of(alone, clear_ns)
-    verdicts = Verdicts(incidents=observed.history.newest([], 0, 1000))
+    verdicts = Verdicts(incidents=observed.history.newest([], 1000))
     found: set[int] = set()
     for stall in stalls:
         true_stall = counterpart(stall, true_stalls[stall.request.request_id])

@@ -28,7 +28,7 @@ def test_it_is_asked_as_soon_as_a_request_is_in_flight(idle: bool) -> None:
         poller = observer._poller
         await poller.poll_metrics_unless_at_rest()
         assert asked() is idle
-        observation.core.ledger.received(
+        observation.core._ledger.received(
             Request(rid=1, endpoint="completions", received_ns=time.monotonic_ns(), model=0)
         )
         await poller.poll_metrics_unless_at_rest()

@@ -13,7 +13,7 @@ from tests.core.script import ns
 from tests.recorder.scenes import SECRET, every_shape, freeze, taught
 from tests.recorder.stage import Live, incidents, played, unpacked
 
-from prefillwatch.analysis.delays import Incident
+from prefillwatch.core.view import IncidentHead
 from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError, TooSoonError
 from prefillwatch.recorder.file import RecordingFile
 from prefillwatch.recorder.flight import FlightFolder, FlightTrigger, write_whole
@@ -21,7 +21,7 @@ from prefillwatch.recorder.recorder import Recorder
 from prefillwatch.settings.processes import FlightSettings
 from prefillwatch.units import NS
 
-FREEZE = {"kind": "freeze", "cause": "engine_pause"}
+FREEZE = IncidentHead(None, 1, "freeze", "engine_pause", 0)
 
 
 def settings(folder: Path, window_s: float = 180.0, memory: int = 32 << 20) -> FlightSettings:
@@ -186,7 +186,7 @@ class TestTrigger:
         assert trigger.due(200 * NS, []) is None
 
     def test_one_that_lasts_is_not_waited_for(self) -> None:
-        trigger, incident = FlightTrigger(), Incident(1, "wait", "stuck", 0, 0)
+        trigger, incident = FlightTrigger(), IncidentHead(None, 1, "wait", "stuck", 0)
         assert trigger.due(59 * NS, [incident]) is None
         assert trigger.due(61 * NS, [incident]) == "wait-stuck"
         assert trigger.due(200 * NS, [incident]) is None

@@ -9,15 +9,13 @@ import msgspec
 from tests.recorder.scenes import taught
 from tests.recorder.stage import Live
 
-from prefillwatch.core.learned import Learned, learned, recall
+from prefillwatch.core.learned import Learned, recall
 from prefillwatch.recorder import entries
 from prefillwatch.recorder.chunks import Kind
 
 
 def handed_on(live: Live) -> Learned:
-    told: Learned = entries.decode(
-        Kind.LEARNED, entries.encode(learned(live.observation.core.ledger, live.observation.core.names))
-    )
+    told: Learned = entries.decode(Kind.LEARNED, entries.encode(live.observation.core.learned()))
     return told
 
 
@@ -26,7 +24,7 @@ def test_whoever_recalls_it_knows_the_same(tmp_path: Path) -> None:
     taught(first, 1500, 340.0)
     told = handed_on(first)
     assert 0.15e6 < told.engine.cost.token_ns < 0.25e6
-    recall(told, second.observation.core.ledger, second.observation.core.names)
+    recall(told, second.observation.core._ledger, second.observation.core.names)
     again = handed_on(second)
     assert again.engine == told.engine
     assert again.clear_steps == told.clear_steps
@@ -39,7 +37,7 @@ def test_a_server_that_turns_out_otherwise_is_learned_anew(tmp_path: Path) -> No
     told = handed_on(first)
     dearer = told.engine.cost.scaled(5.0)
     told = msgspec.structs.replace(told, engine=replace(told.engine, cost=dearer))
-    recall(told, second.observation.core.ledger, second.observation.core.names)
+    recall(told, second.observation.core._ledger, second.observation.core.names)
     assert handed_on(second).engine.cost == dearer
     taught(second, 1500, 340.0, "another")
     assert 0.15e6 < handed_on(second).engine.cost.token_ns < 0.25e6
@@ -50,5 +48,5 @@ def test_a_model_that_is_not_served_any_more_is_left_out(tmp_path: Path) -> None
     taught(first, 700, 200.0)
     told = handed_on(first)
     assert list(told.models) == ["m"]
-    recall(told, second.observation.core.ledger, second.observation.core.names)
+    recall(told, second.observation.core._ledger, second.observation.core.names)
     assert handed_on(second).models == {}

@@ -194,8 +194,7 @@ class Scene:
 
     def incidents(self, kind: str = "freeze") -> list[dict[str, Any]]:
         """As the API shows them, the oldest first."""
-        history, ledger = self.observed.history, self.observed.ledger
-        found = history.newest(ledger.causes.incidents.open, ns(self.observed.now_ms), 1000)
+        found = self.observed.observation.incidents(1000)
         return [each for each in found[::-1] if each["kind"] == kind]
 
     def incident(self, kind: str = "freeze") -> dict[str, Any]:

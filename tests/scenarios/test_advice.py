@@ -31,7 +31,7 @@ def test_a_server_whose_prompts_hurt() -> None:
     assert scene.observed.values(table.PREFILL_COST_FIT)[("m",)] > 0.9
     advised = scene.observed.values(table.ADVISED_MAX_BATCHED_TOKENS)[("m",)]
     assert advised == pytest.approx((0.2 - 0.021) / 0.0003, rel=0.15)
-    advice = advice_now(scene.observed.ledger, scene.observed.names)["m"]
+    advice = advice_now(scene.observed.view())["m"]
     assert f"max_num_batched_tokens={round(advised)}" in advice["words"]
     assert advice["ttft_then_seconds"] > advice["ttft_now_seconds"]
     assert advice["p99_without_prefill_seconds"] == pytest.approx(0.021, rel=0.05)
@@ -39,7 +39,7 @@ def test_a_server_whose_prompts_hurt() -> None:
 
 def test_a_model_so_small_that_prompts_cost_nothing() -> None:
     scene = served(cost_ms=0.002)
-    advice = advice_now(scene.observed.ledger, scene.observed.names)["m"]
+    advice = advice_now(scene.observed.view())["m"]
     assert advice["advised_max_batched_tokens"] is None
     assert ("m",) not in scene.observed.values(table.ADVISED_MAX_BATCHED_TOKENS)
     assert "no advice" in advice["words"]
@@ -49,5 +49,5 @@ def test_no_advice_before_anything_was_learned() -> None:
     scene = Scene()
     scene.victims(2, beat(20, 4000))
     scene.play()
-    assert "no advice yet" in advice_now(scene.observed.ledger, scene.observed.names)["m"]["words"]
+    assert "no advice yet" in advice_now(scene.observed.view())["m"]["words"]
     assert scene.observed.values(table.PREFILL_COST) == {}

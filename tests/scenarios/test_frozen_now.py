@@ -21,8 +21,7 @@ def frozen(scene: Scene, at: float) -> int:
     scene.play(until=at)
     observed = scene.observed
     gauge = sum(observed.values(table.FROZEN_STREAMS).values())
-    now_ns = ns(observed.now_ms)
-    state = streams_now(observed.ledger, observed.names, now_ns, 0.0)
+    state = streams_now(observed.view(), 0.0)
     listed = sum(stream["frozen"] for stream in state["streams"])
     assert (gauge, listed, page(scene)["now"][2]) == (gauge, gauge, gauge)
     return round(gauge)
@@ -31,7 +30,7 @@ def frozen(scene: Scene, at: float) -> int:
 def page(scene: Scene) -> dict[str, Any]:
     """What the live page begins with."""
     observed = scene.observed
-    feed = LiveFeed(observed.ledger, observed.names, lambda: ns(observed.now_ms), dict, lambda _limit: [], lambda: 0.0)
+    feed = LiveFeed(observed.core, lambda: ns(observed.now_ms), dict, lambda _limit: [], lambda: 0.0)
     feed.open()
     hello: dict[str, Any] = json.loads(feed.hello().partition(b"data: ")[2])
     feed.close()

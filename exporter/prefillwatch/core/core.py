@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.requests import ModelNames, Request
+from prefillwatch.analysis.requests import ModelNames, PromptBuckets, Request
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.core import engine_ids
@@ -33,9 +33,12 @@ from prefillwatch.core.inputs import (
     Page,
     TapPacket,
 )
-from prefillwatch.core.learned import Learned, recall
+from prefillwatch.core.introduce import introduce
+from prefillwatch.core.learned import Learned, learned, recall
+from prefillwatch.core.noting import FactSink
 from prefillwatch.core.relays import Relays
 from prefillwatch.core.reported_steps import ReportedSteps
+from prefillwatch.core.view import View
 from prefillwatch.engine.gpu_memory import GpuMemory
 from prefillwatch.engine.upstream import Scrapes, UpstreamState
 from prefillwatch.settings.control import Control, Restarts
@@ -45,7 +48,11 @@ from prefillwatch.wire.tap import End
 #: A relay tells something every second. One that is none of the processes any more, and silent for so long, is gone.
 _GONE_NS: Final = NS * 3 // 2
 #: Requests that ended are remembered for what the engine has to say of them, a moment later.
-_MOST_OVER: Final = 256
+_MOST_ENDED: Final = 256
+
+
+#: Slots, times and token events of a batch of reads. The lists are not to be kept.
+Onlooker = Callable[[list[int], list[int], list[int]], None]
 
 
 class CoreSink(Sink, Protocol):
@@ -77,8 +84,10 @@ class Core:
         """``cpu_clock``: what this thread has run, in nanoseconds; reading request bodies is bounded by it."""
         self.settings = settings
         self.names = names
-        self.ledger = Ledger(settings, sink, tuning)
-        self.relays = Relays(self.ledger, names, self._exchange_ended, RequestBodies(cpu_clock=cpu_clock))
+        self.buckets = PromptBuckets(settings.prompt_buckets)
+        self.fed = 0
+        self._ledger = Ledger(settings, sink, tuning)
+        self.relays = Relays(self._ledger, names, self._exchange_ended, RequestBodies(cpu_clock=cpu_clock))
         self.upstream = UpstreamState(settings.windows, scrape_interval_s)
         self.engine_steps = EngineSteps(settings.windows)
         self.engine_links = EngineLinks()
@@ -87,8 +96,9 @@ class Core:
         #: Is told of each input before it is taken.
         self.tee: Callable[[Input, int], None] | None = None
         self._sink = sink
-        self._reported = ReportedSteps(self.ledger.timeline)
-        self._over: deque[Request] = deque(maxlen=_MOST_OVER)
+        self._reported = ReportedSteps(self._ledger.timeline)
+        #: The latest.
+        self.ended: deque[Request] = deque(maxlen=_MOST_ENDED)
         self._books_ns = 0
         self._takers: dict[type[Any], Callable[[Any, int], None]] = {
             TapPacket: self._tap_packet,
@@ -109,6 +119,7 @@ class Core:
     def feed(self, given: Input, now_ns: int) -> None:
         """Take what happened. Nothing that came over a tap makes it raise; what a recording says may be a ValueError,
         ArithmeticError or LookupError."""
+        self.fed += 1
         if self.tee is not None:
             self.tee(given, now_ns)
         self._takers[type(given)](given, now_ns)
@@ -117,6 +128,34 @@ class Core:
         """As of when the books are: now, unless a relay has more to tell of the past than it could yet."""
         self._books_ns = max(self._books_ns, self.relays.known_until(now_ns))
         return self._books_ns
+
+    def view(self, now_ns: int) -> View:
+        """All that is known now, for whoever shows it."""
+        return View(now_ns, self.known_until(now_ns), self, self._ledger, self.fed)
+
+    # --- Who holds it asks ---
+
+    @property
+    def in_flight(self) -> int:
+        """Requests."""
+        return len(self._ledger.requests)
+
+    def watch(self, onlooker: Onlooker | None) -> None:
+        """Each batch of reads is shown before it is worked through, until that is ended with None."""
+        self._ledger.onlooker = onlooker
+
+    def owner(self, slot: int) -> int | None:
+        """The request whose tokens go to this slot now, by its number; for the onlooker, whose reads have slots."""
+        request = self._ledger.causes.watch.owner(slot)
+        return request.rid if request is not None and request.rid in self._ledger.requests else None
+
+    def learned(self) -> Learned:
+        """What a core that begins here has to know of what was before."""
+        return learned(self._ledger, self.names)
+
+    def introduce(self, notes: FactSink, now_ns: int) -> None:
+        """Tell what is in flight anew, for a recording that begins here."""
+        introduce(notes, now_ns, self.relays.relays, self._ledger)
 
     def farewells(self, now_ns: int) -> list[TapPacket]:
         """A relay process that died is not always followed by one that could tell: to be fed in its place."""
@@ -145,7 +184,7 @@ class Core:
             self._sink.packet_taken((now_ns - packet.last_ns) / NS)
 
     def _exchange_ended(self, exchange: Exchange, end: End) -> None:
-        self._over.append(exchange.request)
+        self.ended.append(exchange.request)
         self._sink.exchange_ended(exchange, end)
 
     # --- Moments ---
@@ -154,7 +193,7 @@ class Core:
         self._advance(now_ns)
         self.relays.release_over()
         for number, label in self.names.take_retired():
-            self.ledger.forget_model(number)
+            self._ledger.forget_model(number)
             self._sink.model_forgotten(label)
 
     def _look(self, _: Look, now_ns: int) -> None:
@@ -163,17 +202,17 @@ class Core:
     def _advance(self, now_ns: int) -> None:
         known_ns = self.known_until(now_ns)
         self._reported.hand_over(known_ns)
-        self.ledger.advance(known_ns)
+        self._ledger.advance(known_ns)
 
     # --- Upstream, the engine, ourselves ---
 
     def _page(self, given: Page, now_ns: int) -> None:
         page = given.page
         self.upstream.page(page, now_ns)
-        self.ledger.page(engine_page(page, now_ns, given.wall_offset))
+        self._ledger.page(engine_page(page, now_ns, given.wall_offset))
         blocks = [engine.block_size for engine in page.engines if engine.block_size]
         looked_up = [each.prefix_queries_total for each in page.engines if each.prefix_queries_total is not None]
-        self.ledger.cache_reported(max(blocks, default=None), in_use=any(looked_up) if looked_up else None)
+        self._ledger.cache_reported(max(blocks, default=None), in_use=any(looked_up) if looked_up else None)
 
     def _models(self, given: Models, _: int) -> None:
         self.upstream.models = given.names
@@ -190,9 +229,9 @@ class Core:
         self.engine_steps.take(given.link, report, now_ns)
         self._reported.add(report, now_ns)
         for finished in report.finished:
-            request = engine_ids.find([*self.ledger.requests.values(), *self._over], finished.request_id)
+            request = engine_ids.find([*self._ledger.requests.values(), *self.ended], finished.request_id)
             if request is not None:
-                self.ledger.timeline.engine_prefill(request.rid, round(finished.prefill_s * NS))
+                self._ledger.timeline.engine_prefill(request.rid, round(finished.prefill_s * NS))
 
     def _engine_links(self, given: EngineLinks, _: int) -> None:
         self.engine_links = given
@@ -205,4 +244,4 @@ class Core:
 
     def _learned(self, given: Learned, _: int) -> None:
         """What was learned before a segment of a recording began; only before anything else."""
-        recall(given, self.ledger, self.names)
+        recall(given, self._ledger, self.names)

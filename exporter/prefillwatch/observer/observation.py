@@ -15,21 +15,22 @@ from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.contract import limits
 from prefillwatch.core.core import Core
 from prefillwatch.core.inputs import Beat, Input, Look
+from prefillwatch.core.view import View
 from prefillwatch.export import table
 from prefillwatch.export.flight_request import FlightFile, NoFlightRecorderError
 from prefillwatch.export.page_files import live_page
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.export.spec import window_name
 from prefillwatch.export.viewers import Viewers
-from prefillwatch.observer.api import Accounts, IncidentHistory, advice_now, relay_now, streams_now, wall_offset
+from prefillwatch.observer.api import Accounts, IncidentHistory, advice_now, relay_state, streams_now, wall_offset
 from prefillwatch.observer.intake import read_process
 from prefillwatch.observer.live import LiveFeed, live_figures
 from prefillwatch.observer.metrics import (
-    Gauges,
     Publisher,
     publish_control,
     publish_gpus,
     publish_link,
+    publish_models,
     publish_processes,
     publish_relays,
     publish_upstream,
@@ -61,7 +62,7 @@ class Observation:
         self.wall_offset = wall_offset
         self.names = ModelNames(settings.max_models)
         self.registry = Registry()
-        self.history = IncidentHistory(self.names, incident_prefix, wall_offset)
+        self.history = IncidentHistory(incident_prefix, wall_offset)
         self.publisher = Publisher(self.registry, self.names, PromptBuckets(settings.prompt_buckets), self.history.add)
         self.core = Core(
             settings,
@@ -71,8 +72,8 @@ class Observation:
             cpu_clock=cpu_clock,
             tuning=tuning,
         )
-        self.kept_accounts = Accounts(self.core.ledger, self.history)
-        self.live = LiveFeed(self.core.ledger, self.names, self.known_now, self._figures, self.incidents, wall_offset)
+        self.kept_accounts = Accounts(self.view, self.history)
+        self.live = LiveFeed(self.core, clock, self._figures, self.incidents, wall_offset)
         self.viewers = Viewers(self.live.open, self.live.close, self.live.hello)
         #: Called before something is shown, to take in what is there.
         self.take_in: Callable[[], object] = _nothing
@@ -88,7 +89,6 @@ class Observation:
         self.registry.precreate(table.UPSTREAM_SCRAPE_FAILURES)
         self.registry.precreate(table.UPSTREAM_HEALTH_FAILURES)
         self._plugin = plugin
-        self._gauges = Gauges(self.registry, self.core.ledger, self.names)
 
     def feed(self, given: Input) -> None:
         """It happened now."""
@@ -101,6 +101,10 @@ class Observation:
             for message in self.live.news(self.known_now()):
                 self.viewers.send(message)
 
+    def view(self) -> View:
+        """All that is known now."""
+        return self.core.view(self.clock())
+
     def known_now(self) -> int:
         """As of when the books are."""
         return self.core.known_until(self.clock())
@@ -111,30 +115,30 @@ class Observation:
         self.take_in()
         if self.looks_count:
             self.feed(Look())
-        core, registry, now_ns = self.core, self.registry, self.clock()
-        self._gauges.refresh(self.known_now())
-        publish_upstream(registry, core.upstream.snapshot(now_ns))
-        publish_gpus(registry, core.gpus)
+        registry, view = self.registry, self.view()
+        publish_models(registry, view)
+        publish_upstream(registry, view.upstream)
+        publish_gpus(registry, view.gpus)
         if self._plugin:
-            publish_link(registry, core.engine_links, core.engine_steps, core.ledger, now_ns)
-        publish_relays(registry, core.relays)
-        publish_control(registry, core.control)
-        publish_processes(registry, core.control.processes, read_process)
+            publish_link(registry, view.engine_link)
+        publish_relays(registry, view.relays, view.tap)
+        publish_control(registry, view.control)
+        publish_processes(registry, view.control.processes, read_process)
         return registry.snapshot()
 
     def state(self) -> dict[str, Any]:
         self.take_in()
-        core, now_ns = self.core, self.clock()
-        upstream, health, control = core.upstream.snapshot(now_ns), core.control.upstream, core.control
+        view = self.view()
+        upstream, health, control = view.upstream, view.control.upstream, view.control
         checks = (
             {"health_check_seconds": health.check_seconds, "health_check_failures": health.failures} if health else {}
         )
         ready, reason = self.ready()
         relays: dict[str, dict[str, Any]] = {str(each.index): {"state": each.state} for each in control.relays}
-        for index, relay in core.relays.relays.items():
-            relays.setdefault(str(index), {}).update(relay_now(relay, now_ns))
+        for relay in view.relays:
+            relays.setdefault(str(relay.index), {}).update(relay_state(relay))
         return {
-            "time": now_ns / NS + self.wall_offset(),
+            "time": view.now_ns / NS + self.wall_offset(),
             "version": __version__,
             "upstream": {"up": upstream.up, "server": upstream.server, "models": list(upstream.models), **checks},
             "ready": ready,
@@ -143,15 +147,15 @@ class Observation:
             "restarts": msgspec.to_builtins(control.restarts),
             "processes": [msgspec.to_builtins(process) for process in control.processes],
             "relays": relays,
-            "advice": advice_now(core.ledger, self.names),
-            **streams_now(core.ledger, self.names, self.known_now(), self.wall_offset()),
+            "advice": advice_now(view),
+            **streams_now(view, self.wall_offset()),
         }
 
     def incidents(self, limit: int) -> list[dict[str, Any]]:
-        return self.history.newest(self.core.ledger.causes.incidents.open, self.known_now(), limit)
+        return self.history.newest(self.view().incidents, limit)
 
     def accounts(self) -> list[Account]:
-        return self.kept_accounts.newest(self.known_now())
+        return self.kept_accounts.newest()
 
     async def write_flight_now(self) -> FlightFile:
         if self.write_flight is None:
@@ -174,12 +178,12 @@ class Observation:
 
     def _figures(self) -> dict[str, Any]:
         """For the live page, once a second while somebody looks."""
-        ledger = self.core.ledger
         windows = tuple(map(window_name, self.core.settings.windows))
+        snapshot, view = self.snapshot(), self.view()
         ready, reason = self.ready()
         return {
-            **live_figures(self.snapshot(), advice_now(ledger, self.names), windows, ledger.buckets.labels),
+            **live_figures(snapshot, advice_now(view), windows, self.core.buckets.labels),
             "ready": ready,
             "reason": reason,
-            "server": self.core.upstream.snapshot(self.clock()).server,
+            "server": view.upstream.server,
         }

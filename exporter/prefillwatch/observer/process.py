@@ -90,7 +90,7 @@ class Observer:
             self._fetcher,
             pages=self._page_fetcher,
             page_path=page_path,
-            busy=lambda: settings.scrape_idle or bool(self._core.ledger.requests),
+            busy=lambda: settings.scrape_idle or self._core.in_flight > 0,
             interval_s=settings.scrape_interval,
             listener=self,
         )

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from prefillwatch.analysis.delays import Incident
+from prefillwatch.core.view import IncidentHead
 from prefillwatch.export.flight_request import FlightError, FlightFile, TooSoonError
 from prefillwatch.units import NS
 
@@ -54,18 +54,18 @@ class FlightTrigger:
             raise TooSoonError(-(-left_ns // NS))
         self._asked_ns = now_ns
 
-    def closed(self, document: dict[str, Any], now_ns: int) -> None:
+    def closed(self, incident: IncidentHead, now_ns: int) -> None:
         """An incident is over."""
         if self._due_ns is None:
-            self._due_ns, self._why = now_ns + _SETTLE_NS, f"{document['kind']}-{document['cause']}"
+            self._due_ns, self._why = now_ns + _SETTLE_NS, incident.name
 
-    def due(self, now_ns: int, ongoing: Iterable[Incident]) -> str | None:
+    def due(self, now_ns: int, ongoing: Iterable[IncidentHead]) -> str | None:
         """What happened, in two words, when a file is due now."""
         for incident in ongoing:
             if now_ns - incident.started_ns > _PATIENCE_NS and incident.number not in self._told:
                 self._told.add(incident.number)
                 if self._due_ns is None:
-                    self._due_ns, self._why = now_ns, f"{incident.kind}-{incident.cause}"
+                    self._due_ns, self._why = now_ns, incident.name
         if self._due_ns is None or now_ns < max(self._due_ns, self._next_ns):
             return None
         self._due_ns, self._next_ns = None, now_ns + _APART_NS

@@ -22,8 +22,6 @@ from prefillwatch.core.inputs import (
     Page,
     TapPacket,
 )
-from prefillwatch.core.introduce import introduce
-from prefillwatch.core.learned import learned
 from prefillwatch.core.noting import FactNotes
 from prefillwatch.engine.upstream import Scrapes
 from prefillwatch.export.flight_request import FlightFile, NoFlightRecorderError
@@ -87,7 +85,7 @@ class Recorder:
             self._ring.begin(self._chunk_ns)
             self._trigger = FlightTrigger()
             self._folder = FlightFolder(Path(settings.flight.dir), settings.flight.disk)
-            observation.history.heard = lambda document: self._trigger.closed(document, self._clock())
+            observation.history.heard = lambda incident: self._trigger.closed(incident, self._clock())
             observation.write_flight = self._write_asked
         self._core.tee = self.take
         if not self._texts:
@@ -128,7 +126,7 @@ class Recorder:
         if now_ns - self._chunk_ns >= _CHUNK_NS or len(self._notes) >= _CHUNK_BYTES:
             self._close_chunk(now_ns)
         if self._ring is not None:
-            why = self._trigger.due(now_ns, self._core.ledger.causes.incidents.open)
+            why = self._trigger.due(now_ns, self._observation.view().incident_heads)
             if why is not None:
                 self.write_flight(why)
 
@@ -151,8 +149,8 @@ class Recorder:
         notes.entry(Kind.BEGIN, now_ns)
         for kind, payload in self._state.items():
             notes.entry(kind, now_ns, payload)
-        notes.entry(Kind.LEARNED, now_ns, entries.encode(learned(self._core.ledger, self._core.names)))
-        introduce(notes, now_ns, self._core.relays.relays, self._core.ledger)
+        notes.entry(Kind.LEARNED, now_ns, entries.encode(self._core.learned()))
+        self._core.introduce(notes, now_ns)
         notes.entry(Kind.BEGUN, now_ns)
 
     def write_flight(self, why: str) -> Future[FlightFile]:

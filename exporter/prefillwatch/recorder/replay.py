@@ -97,8 +97,8 @@ class Replay:
             raise RecordingError(f"an entry of kind {entry.kind} cannot be read: {error}") from error
 
     def end(self) -> None:
-        """The recording is over: viewers are told, and time stands still."""
-        for message in self.observation.live.end(self._clock()):
+        """The recording is over: viewers hear of it, and time stands still."""
+        for message in self.observation.live.end():
             self.observation.viewers.send(message)
 
 

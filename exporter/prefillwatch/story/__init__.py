@@ -1,6 +1,6 @@
 """One incident as a person would tell it, with a picture: from an `Account` to Markdown, HTML and SVG. Pure.
 
-What is kept of an incident is gathered in `observer.accounts`; nothing in it is the text of a prompt or an answer.
+What is kept of an incident is gathered by `core.view` when it closes; nothing in it is the text of a prompt or answer.
 """
 
 from prefillwatch.story.account import Account, Engine, Prompt, Reading, Step, Stop, Stream

@@ -24,13 +24,10 @@ class Watched:
         self.relay = Relay(self.observed)
         self.figures_read = 0
         self.feed = LiveFeed(
-            self.observed.ledger,
-            self.observed.names,
+            self.observed.core,
             lambda: ns(self.observed.now_ms),
             self._figures,
-            lambda limit: self.observed.history.newest(
-                self.observed.ledger.causes.incidents.open, ns(self.observed.now_ms), limit
-            ),
+            self.observed.observation.incidents,
             wall_offset,
         )
         self.events: list[tuple[str, Any]] = []
@@ -130,7 +127,7 @@ def test_at_its_end_all_is_told_that_was_not_and_then_that_it_is_over() -> None:
     watched.stream(0, every(20, 50, 990), request_id="reader")
     watched.until(1000)
     told = len(watched.ticks(1))
-    watched.events = [parsed(each) for each in watched.feed.end(ns(1100))]
+    watched.events = [parsed(each) for each in watched.feed.end()]
     assert [name for name, _ in watched.events] == ["frame", "figures", "incidents", "ended"]
     assert told + len(watched.ticks(1)) == 47
     assert watched.hello()["recording"] == "ended"
@@ -138,7 +135,7 @@ def test_at_its_end_all_is_told_that_was_not_and_then_that_it_is_over() -> None:
 
 def test_its_end_is_known_to_those_who_come_later() -> None:
     watched = Watched()
-    assert watched.feed.end(0) == []
+    assert watched.feed.end() == []
     assert watched.look()["recording"] == "ended"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.core.script import Observed, Relay, chunk, ns
 
+from prefillwatch.core.view import RequestNow
 from prefillwatch.observer.live import MOST_TICKS, Lanes
 
 
@@ -13,8 +14,8 @@ class Few:
     def __init__(self, streams: int) -> None:
         self.observed = Observed()
         self.relay = Relay(self.observed)
-        self.lanes = Lanes(self.observed.ledger, ns(0), most=2)
-        self.observed.ledger.onlooker = self.lanes.take
+        self.lanes = Lanes(self.observed.core.owner, ns(0), most=2)
+        self.observed.core.watch(self.lanes.take)
         self.streams = [self.relay.request(0, request_id=f"reader-{number}") for number in range(streams)]
         for stream in self.streams:
             self.relay.response(1, stream)
@@ -23,16 +24,18 @@ class Few:
         self.observed.advance(100)
 
     def slot(self, name: str) -> int:
-        return next(
-            request.slots[0] for request in self.observed.ledger.requests.values() if request.request_id == name
-        )
+        return next(each.sequences[0].slot for each in self.observed.view().requests if each.request_id == name)
+
+    @property
+    def requests(self) -> dict[int, RequestNow]:
+        return {each.rid: each for each in self.observed.view().requests}
 
     def follow(self) -> None:
-        self.lanes.follow(list(self.observed.ledger.requests.values()))
+        self.lanes.follow(self.requests)
 
     @property
     def shown(self) -> list[str]:
-        return sorted(lane.request.request_id for lane in self.lanes.all.values())
+        return sorted(self.requests[lane.rid].request_id for lane in self.lanes.all.values())
 
 
 def test_there_are_no_more_lanes_than_the_most() -> None:

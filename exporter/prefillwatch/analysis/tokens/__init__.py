@@ -1,6 +1,6 @@
 """Gaps between tokens: how they are measured, their baselines, and their quantiles over windows."""
 
-from prefillwatch.analysis.tokens.concurrency import LEVEL_LABELS, ConcurrencyMeter
+from prefillwatch.analysis.tokens.concurrency import LEVEL_LABELS, ConcurrencyMeter, LevelTotals
 from prefillwatch.analysis.tokens.correlation import GapPromptCorrelation
 from prefillwatch.analysis.tokens.gaps import GapBatch, GapBook
 from prefillwatch.analysis.tokens.pending import Gaps, PendingGaps
@@ -19,6 +19,7 @@ __all__ = [
     "GapBook",
     "GapPromptCorrelation",
     "Gaps",
+    "LevelTotals",
     "LogBuckets",
     "PendingGaps",
     "ReadLog",

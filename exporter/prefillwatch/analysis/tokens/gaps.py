@@ -9,7 +9,7 @@ What the gaps of an undisturbed stream look like is kept in ``baselines``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -213,6 +213,11 @@ class GapBook:
             int(self._events[slot]),
             bool(self._holed[slot]),
         )
+
+    def spans(self, slots: list[int]) -> Iterator[tuple[int, int]]:
+        """When the first token of each came, and when the last; 0: none was seen."""
+        times = (np.maximum(column[slots], 0).tolist() for column in (self._first_ns, self._last_ns))
+        return zip(*times, strict=True)
 
     def model(self, slot: int) -> int:
         return int(self._model[slot])

@@ -1,9 +1,9 @@
 """What is going on and what went wrong, as JSON for people and programs."""
 
 from prefillwatch.observer.api.accounts import Accounts
-from prefillwatch.observer.api.advice import advice_now, publish_cost_models
+from prefillwatch.observer.api.advice import advice_now
 from prefillwatch.observer.api.incidents import MOST_CULPRITS, MOST_KEPT, IncidentHistory, wall_offset
-from prefillwatch.observer.api.state import relay_now, streams_now
+from prefillwatch.observer.api.state import relay_state, streams_now
 
 __all__ = [
     "MOST_CULPRITS",
@@ -11,8 +11,7 @@ __all__ = [
     "Accounts",
     "IncidentHistory",
     "advice_now",
-    "publish_cost_models",
-    "relay_now",
+    "relay_state",
     "streams_now",
     "wall_offset",
 ]

@@ -1,4 +1,4 @@
-"""What `/api/live` tells its viewers: who streams, every token of theirs, prompts being read, stalls, and figures.
+"""What `/api/live` shows its viewers: who streams, every token of theirs, prompts being read, stalls, and figures.
 
 A viewer begins with one ``hello``, everything as of the last frame. ``frame`` events follow, a few a second, each
 only with what is new; once a second ``figures``, and ``incidents`` whenever they changed. The bytes are the same for
@@ -24,20 +24,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 import msgspec
 
 from prefillwatch import __version__
-from prefillwatch.analysis.delays import FREEZE, Stall
-from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.requests import ModelNames
 from prefillwatch.contract import limits
 from prefillwatch.contract.causes import CAUSES
+from prefillwatch.core.core import Core
+from prefillwatch.core.view import RequestNow, StallNow, View
 from prefillwatch.observer.live.lanes import MOST_LANES, Lane, Lanes
 from prefillwatch.observer.live.prefills import Prefills
-from prefillwatch.units import MS, NS
+from prefillwatch.units import NS
 
 #: Time between two frames, of the clock passed in.
 FRAME_NS: Final = NS // 5
@@ -51,12 +50,11 @@ Incidents = Callable[[int], list[dict[str, Any]]]
 
 
 class LiveFeed:
-    """Turns the ledger into server-sent events, from `open` to `close`; then the books are left alone."""
+    """Turns what a core knows into server-sent events, from `open` to `close`; then the core is left alone."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        names: ModelNames,
+        core: Core,
         clock: Callable[[], int],
         figures: Figures,
         incidents: Incidents,
@@ -66,44 +64,46 @@ class LiveFeed:
         is "playing" or "ended" then, and else empty."""
         self.rate = 1.0
         self.recording = ""
-        self._ledger = ledger
-        self._names = names
+        self._core = core
         self._clock = clock
         self._read_figures = figures
         self._read_incidents = incidents
         self._wall_offset = wall_offset
         self._instance = ""
         self._base_ns = 0
-        self._view: _View | None = None
+        self._shown: _Shown | None = None
+
+    def _view(self) -> View:
+        return self._core.view(self._clock())
 
     def open(self) -> None:
         """Somebody looks. Lanes, prefills and stalls are numbered anew."""
-        now_ns = self._clock()
+        view = self._view()
         self._instance = f"{time.time_ns():x}"
-        self._base_ns = self._base_ns or now_ns
-        self._view = _View(self._ledger, self._names, self._base_ns)
-        self._ledger.onlooker = self._view.lanes.take
-        self._view.frame(now_ns)
-        self._view.figures, self._view.incidents = self._read_figures(), self._read_incidents(INCIDENTS)
-        self._view.figures_ns = now_ns
+        self._base_ns = self._base_ns or view.known_ns
+        self._shown = _Shown(self._core.owner, self._base_ns)
+        self._core.watch(self._shown.lanes.take)
+        self._shown.frame(view)
+        self._shown.figures, self._shown.incidents = self._read_figures(), self._read_incidents(INCIDENTS)
+        self._shown.figures_ns = view.known_ns
 
     def close(self) -> None:
         """Nobody looks any more."""
-        self._ledger.onlooker = None
-        self._view = None
+        self._core.watch(None)
+        self._shown = None
 
     def hello(self) -> bytes:
         """How a viewer begins, or begins anew after it missed something. The feed must be open."""
-        view, rule = self._view, self._ledger.settings.stall
-        assert view is not None
+        shown, settings = self._shown, self._core.settings
+        assert shown is not None
         hello = {
             "instance": self._instance,
             "version": __version__,
             "recording": self.recording,
             "rate": self.rate,
             "unix": self._base_ns / NS + self._wall_offset(),
-            "rule": [rule.min_gap, rule.factor, rule.always],
-            "target": self._ledger.settings.slo.itl,
+            "rule": [settings.stall.min_gap, settings.stall.factor, settings.stall.always],
+            "target": settings.slo.itl,
             "most_lanes": MOST_LANES,
             "causes": {cause.name: cause.words for cause in CAUSES},
             "limits": {
@@ -111,55 +111,55 @@ class LiveFeed:
                 "interference": limits.INTERFERENCE_SEEN,
                 "long_prompt": limits.LONG_TOKENS,
             },
-            "figures": view.figures,
-            "incidents": view.incidents,
-            **view.whole(),
+            "figures": shown.figures,
+            "incidents": shown.incidents,
+            **shown.whole(),
         }
         return b"retry: %d\n" % RETRY_MS + event("hello", hello)
 
     def news(self, now_ns: int) -> list[bytes]:
-        """Events that are due; call it every 50 to 100 ms, after the ledger has advanced."""
-        view = self._view
-        if view is None or now_ns < view.now_ns + round(FRAME_NS * self.rate):
+        """Events that are due; call it every 50 to 100 ms, after a beat of the core."""
+        shown = self._shown
+        if shown is None or now_ns < shown.now_ns + round(FRAME_NS * self.rate):
             return []
-        events = [event("frame", view.frame(now_ns))]
+        events = [event("frame", shown.frame(self._view()))]
         incidents = self._read_incidents(INCIDENTS)
-        if now_ns >= view.figures_ns + round(FIGURES_NS * self.rate):
-            view.figures_ns, view.figures = now_ns, self._read_figures()
-            events.append(event("figures", view.figures))
-        elif _names_of(incidents) == _names_of(view.incidents):
-            return events  # how long they have lasted is told once a second
-        if incidents != view.incidents:
-            view.incidents = incidents
+        if now_ns >= shown.figures_ns + round(FIGURES_NS * self.rate):
+            shown.figures_ns, shown.figures = now_ns, self._read_figures()
+            events.append(event("figures", shown.figures))
+        elif _names_of(incidents) == _names_of(shown.incidents):
+            return events  # how long they have lasted is said once a second
+        if incidents != shown.incidents:
+            shown.incidents = incidents
             events.append(event("incidents", incidents))
         return events
 
-    def end(self, now_ns: int) -> list[bytes]:
-        """The recording is over: what was not told yet, and that."""
+    def end(self) -> list[bytes]:
+        """The recording is over: what is new since the last frame, and that."""
         self.recording = "ended"
-        view = self._view
-        if view is None:
+        shown = self._shown
+        if shown is None:
             return []
-        view.figures, view.incidents = self._read_figures(), self._read_incidents(INCIDENTS)
+        frame = shown.frame(self._view())
+        shown.figures, shown.incidents = self._read_figures(), self._read_incidents(INCIDENTS)
         return [
-            event("frame", view.frame(now_ns)),
-            event("figures", view.figures),
-            event("incidents", view.incidents),
+            event("frame", frame),
+            event("figures", shown.figures),
+            event("incidents", shown.incidents),
             event("ended", {}),
         ]
 
 
-class _View:
-    """What viewers have been told."""
+class _Shown:
+    """What viewers were shown."""
 
-    def __init__(self, ledger: Ledger, names: ModelNames, base_ns: int) -> None:
-        self._ledger = ledger
-        self._names = names
-        self.lanes = Lanes(ledger, base_ns)
-        self._prefills = Prefills(self.lanes.ms, names)
-        self._stalls: dict[Stall, list[Any]] = {}
+    def __init__(self, owner: Callable[[int], int | None], base_ns: int) -> None:
+        self.lanes = Lanes(owner, base_ns)
+        self._prefills = Prefills(self.lanes.ms)
+        self._stalls: dict[Hashable, list[Any]] = {}
         self._count = 0
         self._now: list[int] = []
+        self._requests: dict[int, RequestNow] = {}
         self.now_ns = 0
         self.figures: dict[str, Any] = {}
         self.figures_ns = 0
@@ -176,80 +176,78 @@ class _View:
             "stalls": list(self._stalls.values()),
         }
 
-    def frame(self, now_ns: int) -> dict[str, Any]:
+    def frame(self, view: View) -> dict[str, Any]:
         """What is new."""
-        ledger, lanes = self._ledger, self.lanes
-        self.now_ns = now_ns
-        requests = [each for each in ledger.requests.values() if each.generating]
-        lanes.follow(requests)
-        stalls = self._stalls_now()
-        lanes.stalled(stall.slot for stall in stalls)
-        in_service = {rid for rid, _ in ledger.timeline.in_service_now()}
-        begun, over, sized = self._prefills.now(requests, in_service, now_ns)
-        told: dict[str, Any] = {
-            "lanes": [self._describe(lane) for lane in lanes.drain_new()],
+        lanes = self.lanes
+        self.now_ns = view.known_ns
+        self._requests = {each.rid: each for each in view.requests}
+        lanes.follow(self._requests)
+        lanes.stalled(stall.slot for stall in view.stalls)
+        begun, over, sized = self._prefills.now(view)
+        changes: dict[str, Any] = {
+            "lanes": self._new_lanes(view),
             "gone": lanes.drain_gone(),
             "bursts": lanes.drain_bursts(),
             "prefills": begun,
             "prefills_over": over,
             "sizes": sized,
-            "stalls": self._changed(stalls),
+            "stalls": self._changed(view),
         }
-        self._now = self._count_now(sum(each.decoding for each in requests))
+        load = view.load
+        longest_s = max((each.longest_silence_s or 0.0 for each in load), default=0.0)
+        self._now = [
+            sum(each.decoding for each in load),
+            self._prefills.count,
+            sum(each.frozen for each in load),
+            round(longest_s * 1000),
+            round(view.clear_step_s * 1000),
+        ]
         frame = {
-            "t": lanes.ms(now_ns),
+            "t": lanes.ms(self.now_ns),
             "now": self._now,
             "ticks": lanes.drain_ticks(),
             "in_service": self._prefills.in_service,
         }
-        return frame | {name: value for name, value in told.items() if value}
+        return frame | {name: value for name, value in changes.items() if value}
 
-    def _count_now(self, decoding: int) -> list[int]:
-        ledger = self._ledger
-        silent = ledger.silences(self.now_ns)
-        longest_ms = round(max((each.seconds for each in silent), default=0.0) * 1000)
-        clear_ms = round(ledger.heartbeat.clear_step_ns / MS)
-        return [decoding, self._prefills.count, sum(each.frozen for each in silent), longest_ms, clear_ms]
+    def _new_lanes(self, view: View) -> list[list[Any]]:
+        """Some may have come and gone since the last frame; of hundreds, those that the core still knows."""
+        new = self.lanes.drain_new()
+        if any(lane.rid not in self._requests for lane in new):
+            self._requests = {each.rid: each for each in view.ended} | self._requests
+        return [self._describe(lane) for lane in new if lane.rid in self._requests]
 
     def _describe(self, lane: Lane) -> list[Any]:
-        request, totals = lane.request, self._ledger.book.totals(lane.slot)
-        first_ms, last_ms = (None if at is None else self.lanes.ms(at) for at in (totals.first_ns, totals.last_ns))
-        name, model = request.request_id, self._names.labels[request.model]
-        return [lane.number, name, lane.choice, model, request.prompt_tokens, first_ms, last_ms]
+        request = self._requests[lane.rid]
+        sequence = next((each for each in request.sequences if each.slot == lane.slot), None)
+        choice, first_ns, last_ns = (sequence.choice, sequence.first_ns, sequence.last_ns) if sequence else (0, 0, 0)
+        first_ms, last_ms = (self.lanes.ms(at) if at else None for at in (first_ns, last_ns))
+        return [lane.number, request.request_id, choice, request.model, request.prompt_tokens, first_ms, last_ms]
 
-    def _stalls_now(self) -> list[Stall]:
-        """Those that last, and those that ended a moment ago, whose verdict may change yet."""
-        causes = self._ledger.causes
-        stalls = set(causes.watch.open.values())
-        for incident in causes.incidents.open:
-            if incident.kind == FREEZE:
-                stalls.update(each for each in incident.live if isinstance(each, Stall))
-        return sorted(stalls, key=lambda each: each.started_ns)
-
-    def _changed(self, stalls: list[Stall]) -> list[list[Any]]:
+    def _changed(self, view: View) -> list[list[Any]]:
         changed = []
-        for stall in stalls:
-            known = self._stalls.get(stall)
-            told = self._describe_stall(stall, known)
-            if told is not None and told != known:
-                self._stalls[stall] = told
-                changed.append(told)
-        current = set(stalls)
-        for stall in [each for each in self._stalls if each not in current]:
-            before = self._stalls.pop(stall)
-            last = self._describe_stall(stall, before)
+        for stall in view.stalls:
+            known = self._stalls.get(stall.key)
+            now = self._describe_stall(stall, known)
+            if now is not None and now != known:
+                self._stalls[stall.key] = now
+                changed.append(now)
+        current = {stall.key for stall in view.stalls}
+        for key in [each for each in self._stalls if each not in current]:
+            before = self._stalls.pop(key)
+            last = self._describe_stall(view.stall(key), before)
             if last is not None and not last[3]:  # it was no stall after all, or its stream was lost from sight
                 last[3] = -1
             if last is not None and last != before:
                 changed.append(last)
         return changed
 
-    def _describe_stall(self, stall: Stall, known: list[Any] | None) -> list[Any] | None:
+    def _describe_stall(self, stall: StallNow, known: list[Any] | None) -> list[Any] | None:
         if known is not None:
             number, lane = known[:2]
         else:
             found = self.lanes.all.get(stall.slot)
-            if found is None or found.request is not stall.request:
+            if found is None or found.rid != stall.rid:
                 return None
             self._count += 1
             number, lane = self._count, found.number

@@ -1,20 +1,19 @@
-"""The streams that viewers follow: a lane each, with the moments of its tokens since they were last told.
+"""The streams that viewers follow: a lane each, with the moments of its tokens since the last frame.
 
-Exists only while somebody watches. The ledger shows the reads that it works through, a batch at a time; nothing here
-is on the way of a token.
+Exists only while somebody watches. The core shows the reads that it works through, a batch at a time; nothing here is
+on the way of a token.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from prefillwatch.analysis.ledger import Ledger
-from prefillwatch.analysis.requests import Request
+from prefillwatch.core.view import RequestNow
 from prefillwatch.units import MS
 
 #: More streams than this have no lane until one is free; those that stall get one all the same.
@@ -29,11 +28,10 @@ MOST_TICKS: Final = 50_000
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """``ticks`` are the reads with tokens that were not told yet, in milliseconds since viewers' time began."""
+    """``ticks`` are the reads with tokens since the last frame, in milliseconds since viewers' time began."""
 
     number: int
-    request: Request
-    choice: int
+    rid: int
     slot: int
     ticks: list[int] = field(default_factory=list)
     stalled: bool = False
@@ -41,10 +39,10 @@ class Lane:
 
 
 class Lanes:
-    """``base_ns`` is when viewers' time begins."""
+    """``owner`` names the request whose tokens go to a slot now; ``base_ns`` is when viewers' time begins."""
 
-    def __init__(self, ledger: Ledger, base_ns: int, most: int = MOST_LANES) -> None:
-        self._ledger = ledger
+    def __init__(self, owner: Callable[[int], int | None], base_ns: int, most: int = MOST_LANES) -> None:
+        self._owner = owner
         self._base_ns = base_ns
         self._most = most
         self._numbers = itertools.count(1)
@@ -53,7 +51,7 @@ class Lanes:
         self.gone: list[int] = []
         self._kept = 0
         self._bursts: list[list[int]] = []
-        self._parting: list[Lane] = []  # gone, with ticks that were not told yet
+        self._parting: list[Lane] = []  # gone since the last frame
 
     def ms(self, time_ns: int) -> int:
         return (time_ns - self._base_ns) // MS
@@ -86,16 +84,14 @@ class Lanes:
 
     def _lane(self, slot: int) -> Lane | None:
         """The lane of whoever has this slot now: slots go to the next sequence when one is over."""
-        known, request = self.all.get(slot), self._ledger.causes.watch.owner(slot)
+        known, rid = self.all.get(slot), self._owner(slot)
         if known is not None:
-            if known.request is request:
+            if known.rid == rid:
                 return known
             self._close(known)
-        return self._open(request, slot) if request is not None and len(self.all) < self._most else None
-
-    def _open(self, request: Request, slot: int) -> Lane:
-        choice = next((choice for choice, own in request.slots.items() if own == slot), 0)
-        lane = self.all[slot] = Lane(next(self._numbers), request, choice, slot)
+        if rid is None or len(self.all) >= self._most:
+            return None
+        lane = self.all[slot] = Lane(next(self._numbers), rid, slot)
         self.new.append(lane)
         return lane
 
@@ -104,15 +100,16 @@ class Lanes:
         self.gone.append(lane.number)
         self._parting.append(lane)
 
-    def follow(self, requests: Iterable[Request]) -> None:
-        """Close the lanes of sequences that are over, and open some for those that have none as long as there is
-        room."""
-        known = self._ledger.requests
-        for lane in [each for each in self.all.values() if each.request.rid not in known]:
+    def follow(self, requests: Mapping[int, RequestNow]) -> None:
+        """Close the lanes of sequences that are over, and open some for those that have none as long as there is room.
+        ``requests`` are all in flight, by their number."""
+        for lane in [each for each in self.all.values() if each.rid not in requests]:
             self._close(lane)
-        for request in requests:
-            for slot in request.slots.values():
-                self._lane(slot)
+        for request in requests.values():
+            if len(self.all) >= self._most:
+                return
+            for sequence in request.sequences:
+                self._lane(sequence.slot)
 
     def stalled(self, slots: Iterable[int]) -> None:
         """These slots stall, or did a moment ago. Those of them without a lane get that of somebody who is well."""
@@ -134,15 +131,15 @@ class Lanes:
 
     def drain_ticks(self) -> list[list[int]]:
         """For each lane with news its number, the first moment, and the differences of the following ones."""
-        told = []
+        news = []
         for lane in (*self._parting, *self.all.values()):
             ticks = lane.ticks
             if ticks:
-                told.append([lane.number, ticks[0], *(b - a for a, b in itertools.pairwise(ticks))])
+                news.append([lane.number, ticks[0], *(b - a for a, b in itertools.pairwise(ticks))])
                 lane.ticks = []
         self._parting.clear()
         self._kept = 0
-        return told
+        return news
 
     def drain_bursts(self) -> list[list[int]]:
         bursts, self._bursts = self._bursts, []

@@ -1,17 +1,17 @@
 """The metrics: facts are counted as they become final, what is true now is worked out when somebody asks."""
 
-from prefillwatch.observer.metrics.gauges import Gauges
+from prefillwatch.observer.metrics.gauges import publish_models
 from prefillwatch.observer.metrics.link import publish_link
 from prefillwatch.observer.metrics.own import publish_control, publish_processes, publish_relays
 from prefillwatch.observer.metrics.publish import Publisher
 from prefillwatch.observer.metrics.upstream import publish_gpus, publish_upstream
 
 __all__ = [
-    "Gauges",
     "Publisher",
     "publish_control",
     "publish_gpus",
     "publish_link",
+    "publish_models",
     "publish_processes",
     "publish_relays",
     "publish_upstream",

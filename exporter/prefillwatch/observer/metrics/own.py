@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from prefillwatch.core.bodies import UNREAD_REASONS
-from prefillwatch.core.relays import Relays, RelayTap
+from prefillwatch.core.view import RelayNow, TapNow
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
 from prefillwatch.observer.intake import ProcessFigures
 from prefillwatch.settings.control import SERVING, Control, ProcessNow
 
 
-def publish_relays(registry: Registry, taps: Relays) -> None:
-    for index, relay in taps.relays.items():
-        _publish_relay(registry, str(index), relay)
+def publish_relays(registry: Registry, relays: Iterable[RelayNow], tap: TapNow) -> None:
+    for relay in relays:
+        _publish_relay(registry, str(relay.index), relay)
     unparsed = registry.counter(table.UNPARSED_EVENTS)
-    unparsed.set_total(("tap_record",), taps.unreadable)
-    unparsed.set_total(("tap_order",), taps.out_of_order)
-    for reason in UNREAD_REASONS:
-        registry.counter(table.REQUEST_BODIES_UNREAD).set_total((reason,), taps.bodies.unread[reason])
+    unparsed.set_total(("tap_record",), tap.unreadable)
+    unparsed.set_total(("tap_order",), tap.out_of_order)
+    for reason, bodies in tap.bodies_unread.items():
+        registry.counter(table.REQUEST_BODIES_UNREAD).set_total((reason,), bodies)
 
 
-def _publish_relay(registry: Registry, name: str, relay: RelayTap) -> None:
+def _publish_relay(registry: Registry, name: str, relay: RelayNow) -> None:
     registry.counter(table.TAP_PACKETS).set_total((name,), relay.packets)
     registry.counter(table.TAP_DROPPED).set_total((name,), relay.dropped)
     registry.counter(table.RELAY_LOST_STREAMS).set_total((name,), relay.lost_streams)

@@ -15,6 +15,7 @@ from prefillwatch.analysis.requests import NONE, ModelNames, PromptBuckets
 from prefillwatch.contract.buckets import STEP_BUCKETS, STEP_EDGES
 from prefillwatch.contract.causes import PREFILL
 from prefillwatch.core.exchange import Exchange
+from prefillwatch.core.view import IncidentNow, incident_now
 from prefillwatch.export import table
 from prefillwatch.export.registry import Registry
 from prefillwatch.units import NS
@@ -34,7 +35,7 @@ class Publisher:
         registry: Registry,
         names: ModelNames,
         buckets: PromptBuckets,
-        incident_over: Callable[[Incident], None] = lambda _: None,
+        incident_over: Callable[[IncidentNow], None] = lambda _: None,
     ) -> None:
         #: Is told of gaps, in seconds, and whether a prompt was in service during them.
         self.gaps_heard: Callable[[FloatArray, bool], None] | None = None
@@ -150,7 +151,7 @@ class Publisher:
             self._freeze_seconds.add(labels, (incident.ended_ns - incident.started_ns) / NS)
         else:
             self._waits.add(labels)
-        self._incident_over(incident)
+        self._incident_over(incident_now(incident, self._names.labels, incident.ended_ns, ongoing=False))
 
     def exchange_ended(self, exchange: Exchange, end: End) -> None:
         if end.finish is Finish.UPSTREAM_UNREACHABLE:

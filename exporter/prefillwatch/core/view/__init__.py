@@ -1,0 +1,28 @@
+"""What a core knows as of one moment: what metrics, API, live page and recorder read, and all that they read.
+
+Values here are frozen. Model numbers are names already, and no book of the analysis gets out.
+"""
+
+from prefillwatch.core.view.around import EngineLinkNow, RelayNow, TapNow
+from prefillwatch.core.view.in_flight import ModelLoad, RequestNow, SequenceNow, StallNow
+from prefillwatch.core.view.incidents import CulpritNow, IncidentHead, IncidentNow, incident_now
+from prefillwatch.core.view.models import GapFigures, ModelAdvice, ModelFigures
+from prefillwatch.core.view.view import View
+
+__all__ = [
+    "CulpritNow",
+    "EngineLinkNow",
+    "GapFigures",
+    "IncidentHead",
+    "IncidentNow",
+    "ModelAdvice",
+    "ModelFigures",
+    "ModelLoad",
+    "RelayNow",
+    "RequestNow",
+    "SequenceNow",
+    "StallNow",
+    "TapNow",
+    "View",
+    "incident_now",
+]

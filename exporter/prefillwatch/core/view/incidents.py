@@ -1,0 +1,90 @@
+"""Incidents as of one moment: those that last, and in the same form those that are over."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import msgspec
+
+from prefillwatch.analysis.delays import Evidence, Incident
+
+
+class IncidentHead(msgspec.Struct, frozen=True):
+    """Which one it is. Nothing had to be summed up for it."""
+
+    key: Hashable
+    """What a part of a view about this one takes; nothing else is to be read from it."""
+    number: int
+    kind: str
+    cause: str
+    started_ns: int
+
+    @property
+    def name(self) -> str:
+        """In two words, as in the name of a flight recording."""
+        return f"{self.kind}-{self.cause}"
+
+
+class CulpritNow(msgspec.Struct, frozen=True):
+    """A request whose prompt was in service, and its part of what the others lost."""
+
+    request_id: str
+    prompt_tokens: int
+    prompt_exact: bool
+    uncached_tokens: int
+    share: float
+
+
+class IncidentNow(IncidentHead, frozen=True):
+    """Times in nanoseconds. ``victims`` are never more than ``decoding`` while it is a freeze."""
+
+    model: str
+    until_ns: int
+    ongoing: bool
+    victims: int
+    decoding: int
+    delays: int
+    excess_ns: float
+    worst_ns: int
+    baseline_ns: float
+    evidence: Evidence
+    culprits: tuple[CulpritNow, ...]
+    """The largest shares first."""
+
+
+def incident_head(incident: Incident) -> IncidentHead:
+    return IncidentHead(incident, incident.number, incident.kind, incident.cause, incident.started_ns)
+
+
+def incident_now(incident: Incident, names: Sequence[str], now_ns: int, *, ongoing: bool) -> IncidentNow:
+    """Of one that is over, ``now_ns`` is its end."""
+    tally = incident.tally(now_ns)
+    total = sum(tally.blame_ns.values())
+    ordered = sorted(tally.blame_ns.items(), key=lambda pair: -pair[1])
+    return IncidentNow(
+        incident,
+        incident.number,
+        incident.kind,
+        incident.cause,
+        incident.started_ns,
+        names[incident.model],
+        incident.until_ns(now_ns),
+        ongoing,
+        len(tally.victims),
+        tally.decoding,
+        tally.delays,
+        tally.excess_ns,
+        tally.worst_ns,
+        tally.baseline_ns,
+        tally.evidence,
+        tuple(
+            CulpritNow(
+                request.request_id,
+                request.prompt_tokens,
+                request.prompt_exact,
+                request.uncached_tokens,
+                part / total,
+            )
+            for request, part in ordered
+        ),
+    )

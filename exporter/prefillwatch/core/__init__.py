@@ -1,1 +1,1 @@
-"""From what the taps, upstream and the engine tell to facts: pure, without sockets, clocks, metrics or logs."""
+"""From what the taps, upstream and the engine report to facts: pure, without sockets, clocks, metrics or logs."""

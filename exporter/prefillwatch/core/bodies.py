@@ -124,10 +124,10 @@ class HeldBody:
         facts = self._bodies.read(head, bytes(self._data), now_ns, complete=complete, accepted=False) if small else None
         if facts is None:
             return self._with_ends(RequestFacts(endpoint=endpoint_of(head.path), complete=False))
-        told = self._with_ends(facts)
+        known = self._with_ends(facts)
         if not self._may_say_more(facts, head):
             self._finish(facts, complete=complete)
-        return told
+        return known
 
     def read_accepted(self, head: RequestHead, size: int, now_ns: int) -> RequestFacts | None:
         """Upstream has accepted the request: what its body says, if that is more than was known before."""
@@ -140,9 +140,9 @@ class HeldBody:
             self.leave_unread("time")
             self.let_go()
             return None
-        told = self._with_ends(facts)
+        known = self._with_ends(facts)
         self._finish(facts, complete=complete)
-        return told
+        return known
 
     def leave_unread(self, reason: str) -> None:
         """No more than its size counts from here on."""
@@ -170,7 +170,7 @@ class HeldBody:
         self.let_go()
 
     def _with_ends(self, facts: RequestFacts) -> RequestFacts:
-        """With what its ends tell in place of what could not be read."""
+        """With what its ends say in place of what could not be read."""
         if facts.complete or (facts.model and facts.stream is not None):
             return facts
         model, stream = glance(self._data)

@@ -45,7 +45,7 @@ from prefillwatch.settings.control import Control, Restarts
 from prefillwatch.units import NS
 from prefillwatch.wire.tap import End
 
-#: A relay tells something every second. One that is none of the processes any more, and silent for so long, is gone.
+#: A relay reports every second. One that is none of the processes any more, and silent for so long, is gone.
 _GONE_NS: Final = NS * 3 // 2
 #: Requests that ended are remembered for what the engine has to say of them, a moment later.
 _MOST_ENDED: Final = 256
@@ -93,7 +93,7 @@ class Core:
         self.engine_links = EngineLinks()
         self.gpus: dict[str, GpuMemory] = {}
         self.control = Control(processes=(), draining=False, restarts=Restarts())
-        #: Is told of each input before it is taken.
+        #: Sees each input before it is taken.
         self.tee: Callable[[Input, int], None] | None = None
         self._sink = sink
         self._reported = ReportedSteps(self._ledger.timeline)
@@ -125,7 +125,7 @@ class Core:
         self._takers[type(given)](given, now_ns)
 
     def known_until(self, now_ns: int) -> int:
-        """As of when the books are: now, unless a relay has more to tell of the past than it could yet."""
+        """As of when the books are: now, unless a relay has more to report of the past than it could yet."""
         self._books_ns = max(self._books_ns, self.relays.known_until(now_ns))
         return self._books_ns
 
@@ -154,11 +154,11 @@ class Core:
         return learned(self._ledger, self.names)
 
     def introduce(self, notes: FactSink, now_ns: int) -> None:
-        """Tell what is in flight anew, for a recording that begins here."""
+        """Note what is in flight anew, for a recording that begins here."""
         introduce(notes, now_ns, self.relays.relays, self._ledger)
 
     def farewells(self, now_ns: int) -> list[TapPacket]:
-        """A relay process that died is not always followed by one that could tell: to be fed in its place."""
+        """A relay process that died is not always followed by one that could report its end: to be fed in its place."""
         alive = {process.pid for process in self.control.processes}
         return [
             TapPacket(self.relays.farewell(index, now_ns))

@@ -1,4 +1,4 @@
-"""What the plugin inside vLLM tells, beside what the wire shows: gaps taken apart by where they came about.
+"""What the plugin inside vLLM reports, beside what the wire shows: gaps taken apart by where they came about.
 
 The engine's gaps, the same gaps as the API server took them in, and ours at the wire are one population measured at
 three places. The 99th percentile grows on the way from one place to the next; by how much is the part of what lies
@@ -22,11 +22,11 @@ _MOST_LAGS: Final = 1024
 
 
 class EngineSteps:
-    """Windows of the gaps that API servers told. Give times that never fall."""
+    """Windows of the gaps that API servers reported. Give times that never fall."""
 
     def __init__(self, windows_s: Iterable[int]) -> None:
         windows = tuple(windows_s)
-        self.steps = 0  # told so far
+        self.steps = 0  # reported so far
         self._engine = SlidingWindows(windows)
         self._frontend = SlidingWindows(windows)
         self._lags: dict[tuple[int, int], int] = {}  # of the last step, by link and engine

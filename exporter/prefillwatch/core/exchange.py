@@ -1,4 +1,4 @@
-"""One request and its answer as the tap tells of them: record payloads in, ledger calls out."""
+"""One request and its answer as the tap reports them: record payloads in, ledger calls out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Exchange:
     """Keeps the reader of the answer and the books of the request in step.
 
     ``slot`` is the place of choice 0 in the token books once its first token came, else -1: with it the usual record,
-    a read with tokens of one choice, needs no call into this class. A ``recorded`` one is told facts (`wire.recorded`)
+    a read with tokens of one choice, needs no call into this class. A ``recorded`` one is given facts (`wire.recorded`)
     in place of texts.
     """
 
@@ -38,8 +38,8 @@ class Exchange:
         "_read_ns",
         "_received",
         "_recorded",
+        "_reported_each",
         "_streams",
-        "_told_each",
         "facts",
         "head",
         "life",
@@ -70,9 +70,9 @@ class Exchange:
         self._body_cut = False  # bytes of it were lost
         self._received = False  # the request is complete
         self._streams = False  # the answer is an event stream
-        self._read_ns = -1  # what the relay told of this after a loss; -1: nothing
+        self._read_ns = -1  # what the relay reported of this after a loss; -1: nothing
         self.facts = _NO_FACTS
-        self._told_each = False  # usage told the tokens of each read
+        self._reported_each = False  # usage reported the tokens of each read
         self._label = names.admit("")
         self.life = Lifecycle(resumed=head.resumed)
         self.reader: AnswerReader | RecordedReader | None = None
@@ -108,7 +108,7 @@ class Exchange:
         return Stage.RECEIVED if self._received else Stage.RECEIVING
 
     def told_again(self, time_ns: int, head: RequestHead) -> None:
-        """The relay tells how far it is, since the books have not got as far."""
+        """The relay reports how far it is, since the books have not got as far."""
         self.life.feed(Event.REPORTED_AGAIN, time_ns)
         self._catch_up(head)
 
@@ -118,7 +118,7 @@ class Exchange:
         if head.stage < Stage.RECEIVED:
             return
         if not self._received:
-            # Without its body, its size tells roughly how long the prompt is; the answer will show whether it streams.
+            # Without its body, its size says roughly how long the prompt is; the answer will show whether it streams.
             self._received = self._body_cut = True
             self._body.let_go()
             request.received_ns, request.prompt_chars = head.received_ns, head.body_size
@@ -131,7 +131,7 @@ class Exchange:
         if self.status:
             self._take_read(head.read_ns)
 
-    def told(self, time_ns: int, read_ns: int, *, blocked: bool) -> None:
+    def reported(self, time_ns: int, read_ns: int, *, blocked: bool) -> None:
         """What the relay's list of what is in flight says of it, where the books agree with that on how far it is."""
         request = self.request
         if blocked != bool(request.blocked_since_ns):
@@ -210,7 +210,7 @@ class Exchange:
     def _take_body(self, facts: RequestFacts) -> None:
         request = self.request
         self.facts = facts
-        # Of a prompt that cannot be read, or not all of it, the size of the body tells roughly how long it is.
+        # Of a prompt that cannot be read, or not all of it, the size of the body says roughly how long it is.
         known = facts.prompt_chars or 0
         request.prompt_chars = known if facts.complete else max(known, self._body_size)
         request.text_only = facts.complete and not facts.media
@@ -255,7 +255,7 @@ class Exchange:
     # --- The answer ---
 
     def response(self, time_ns: int, head: ResponseHead) -> None:
-        if self.status:  # told again for a new observer, but we are still the old one
+        if self.status:  # reported again for a new observer, but we are still the old one
             return
         self.life.feed(Event.RESPONSE, time_ns)
         self.status = head.status
@@ -306,7 +306,7 @@ class Exchange:
             ledger.token(request, 0, time_ns, events, reader.chars_in_read, reader.tokens_in_read)
             self.slot = request.slots[0]
             if reader.tokens_in_read:
-                self._told_each = True
+                self._reported_each = True
                 ledger.tokens_in_read(request, reader.tokens_in_read, events)
         for choice, count in (reader.others or {}).items():
             ledger.token(request, choice, time_ns, count)
@@ -388,16 +388,16 @@ class Exchange:
         self._ledger.ended(request, time_ns, result)
 
     def _would_have_seen_tokens(self) -> bool:
-        """What cannot be told from an answer is not held against it."""
+        """What cannot be seen from an answer is not held against it."""
         return self.reader is not None and self.reader.shows_text and not self.head.resumed
 
     def _take_usage(self, reader: AnswerReader | RecordedReader) -> None:
         request = self.request
-        # Some servers tell 0 where they do not count: tokens that were seen are a better witness.
+        # Some servers report 0 where they do not count: tokens that were seen are better evidence.
         if reader.prompt_tokens:
             self._ledger.sized(request, reader.prompt_tokens, reader.cached_tokens)
         request.generated = reader.completion_tokens or (None if request.events else reader.completion_tokens)
-        request.events_reported = self._told_each
+        request.events_reported = self._reported_each
 
     def release(self) -> None:
         """The exchange is out of the books: its model's label is free again."""

@@ -1,4 +1,4 @@
-"""What a core is told, each as one value: packets of the taps, news of upstream and the engine, moments."""
+"""What a core is fed with, each as one value: packets of the taps, news of upstream and the engine, moments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PacketHead(NamedTuple):
 class FactPacket:
     """A packet of a tap as it was recorded, with facts in place of texts (see `wire.recorded`).
 
-    The records in ``lost`` tell of exchanges that ended with the relay process before this packet.
+    The records in ``lost`` are of exchanges that ended with the relay process before this packet.
     """
 
     epoch: int
@@ -116,7 +116,7 @@ class Look:
     """Figures are asked for: the same, and what grows with time alone is to be up to date."""
 
 
-#: All that a core is told. `Scrapes` says how reading upstream's metrics goes, `Control` is the supervisor's news.
+#: All that a core is fed with. `Scrapes` says how reading upstream's metrics goes, `Control` is the supervisor's news.
 Input: TypeAlias = (
     TapPacket
     | FactPacket

@@ -1,8 +1,8 @@
-"""Exchanges that are going on when a segment begins, told anew, so that the segment can be played without those before.
+"""Exchanges that are going on when a segment begins, noted anew, so that it can be played without those before.
 
-Of one without a token, everything is told again with its own times: what comes of it will be measured in full. One that
-streams is told as one that was running before, with the last token of each of its choices, so that a silence that began
-before the segment is a gap in it.
+Of one without a token, everything is noted again with its own times: what comes of it will be measured in full. One
+that streams is noted as one that was running before, with the last token of each of its choices, so that a silence that
+began before the segment is a gap in it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _exchange(stream: int, exchange: Exchange, now_ns: int, ledger: Ledger) -> I
     head = msgspec.structs.replace(recorded.request_head(exchange.head), resumed=resumed, stage=0, read_ns=0)
     yield received_ns or now_ns, stream, Kind.REQUEST, encode_payload(head)
     if received_ns and request.generating:
-        told = request_facts(exchange, _MOST_DIGESTS if resumed else None)
-        yield received_ns, stream, REQUEST_FACTS, told
+        facts = request_facts(exchange, _MOST_DIGESTS if resumed else None)
+        yield received_ns, stream, REQUEST_FACTS, facts
     if received_ns and not resumed:
         yield received_ns, stream, Kind.REQUEST_END, b""
     if request.sent_ns:
@@ -71,7 +71,7 @@ def _last_tokens(stream: int, exchange: Exchange, ledger: Ledger) -> Iterator[Re
         last_ns = ledger.book.last_ns(slot)
         if last_ns is None:
             continue
-        told = RecordedRead(
+        read = RecordedRead(
             events=0 if choice else 1,
             chars=0,
             others={choice: 1} if choice else None,
@@ -80,4 +80,4 @@ def _last_tokens(stream: int, exchange: Exchange, ledger: Ledger) -> Iterator[Re
             response_id=request.request_id,
             model=exchange.facts.model,
         )
-        yield last_ns, stream, Kind.DATA, recorded.encode(told)
+        yield last_ns, stream, Kind.DATA, recorded.encode(read)

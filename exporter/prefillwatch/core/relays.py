@@ -3,7 +3,7 @@
 A packet's sequence number shows what was dropped before it; every stream of that relay then has a hole, across which
 nothing is measured. A new epoch shows that the relay process is a new one: the streams of the old one are lost.
 
-Every second the relay tells a digest of what it has in flight. Where the books differ, and after every hole, its list
+Every second the relay reports a digest of what it has in flight. Where the books differ, and after every hole, its list
 is asked for, and the books are put right by it: what is not in it is over, what they do not have is asked for by name.
 """
 
@@ -40,7 +40,7 @@ from prefillwatch.wire.tap import (
 
 #: More streams of one relay than this are not followed; they still pass through unharmed.
 MAX_EXCHANGES: Final = 65_536
-#: A packet that tells of so long ago had waited in the relay, and more of its kind do. Else it is 20 ms old, and lay in
+#: A packet with news of so long ago had waited in the relay, and more of its kind do. Else it is 20 ms old, and lay in
 #: the socket for a beat.
 _BEHIND_NS: Final = 500_000_000
 #: … unless nothing came any more for so long.
@@ -77,7 +77,7 @@ class RelayTap:
     sorted_ids: list[int] = field(default_factory=list)  # of those there were when the list that comes in began
     wants_list: bool = False
     listed_ns: int = 0  # when it was asked for last
-    unsure: set[int] = field(default_factory=set)  # streams that have to be told again, and are asked for
+    unsure: set[int] = field(default_factory=set)  # streams that have to be reported again, and are asked for
     unasked: set[int] = field(default_factory=set)  # those of them that were not asked for yet
     last_ns: int = 0  # the newest record
     taken_ns: int = 0  # when it came
@@ -105,7 +105,7 @@ class RelayTap:
             self.wants_list = True
 
     def is_behind(self, now_ns: int) -> bool:
-        """Whether it has more to tell of the past than it could."""
+        """Whether it has more to report of the past than it could."""
         return self.taken_ns - self.last_ns > _BEHIND_NS and now_ns - self.taken_ns < _SILENT_NS
 
     def asks(self, now_ns: int) -> list[bytes]:
@@ -126,11 +126,11 @@ class Relays:
     def __init__(
         self, ledger: Ledger, names: ModelNames, ended: Callable[[Exchange, End], None], bodies: RequestBodies
     ) -> None:
-        """``ended`` is told of every exchange that is over, before it leaves."""
+        """``ended`` hears of every exchange that is over, before it leaves."""
         self.relays: dict[int, RelayTap] = {}
         self.bodies = bodies
         self.unreadable = 0  # packets and records that could not be understood
-        #: Where a recording is made: told the facts of each packet.
+        #: Where a recording is made: takes the facts of each packet.
         self.notes: FactNotes | None = None
         self._out_of_order = 0
         self._ledger = ledger
@@ -156,7 +156,7 @@ class Relays:
         if relay is None:
             relay = self.relays[packet.relay] = RelayTap(Reading(self._ledger))
         if packet.count:
-            # A packet may end with news of old: what is told again has its own time.
+            # A packet may end with news of old: what is reported again has its own time.
             relay.last_ns, relay.taken_ns = max(relay.last_ns, packet.last_ns), now_ns
         other: Other = partial(self._other, relay)
         if isinstance(packet, FactPacket):
@@ -179,8 +179,8 @@ class Relays:
         return builder.take()
 
     def known_until(self, now_ns: int) -> int:
-        """The books know of all that happened before this moment. Judged by the clock, what a relay could not tell yet
-        would look like silence."""
+        """The books know of all that happened before this moment. Judged by the clock, what a relay could not report
+        yet would look like silence."""
         return min((each.last_ns for each in self.relays.values() if each.is_behind(now_ns)), default=now_ns)
 
     def is_behind(self, now_ns: int) -> bool:
@@ -252,7 +252,7 @@ class Relays:
         relay.unsure.discard(stream)
         known = relay.streams.get(stream)
         if known is not None:
-            # Unless it was asked for, it was told again for a new observer, but we are still the old one.
+            # Unless it was asked for, it was reported again for a new observer, but we are still the old one.
             if asked_for:
                 relay.caught_up += 1
                 known.told_again(time_ns, head)
@@ -263,22 +263,22 @@ class Relays:
             )
             relay.digest ^= spread(stream)
 
-    def _compare(self, relay: RelayTap, time_ns: int, told: InFlight) -> None:
+    def _compare(self, relay: RelayTap, time_ns: int, listed: InFlight) -> None:
         """A slice of what the relay has in flight."""
-        if not told.after:
+        if not listed.after:
             relay.sorted_ids = sorted(relay.streams)
             relay.unsure.clear()  # what still is will be found again
-        ids, there = relay.sorted_ids, set(told.streams)
-        for stream in ids[bisect_right(ids, told.after) : bisect_right(ids, told.until)]:
+        ids, there = relay.sorted_ids, set(listed.streams)
+        for stream in ids[bisect_right(ids, listed.after) : bisect_right(ids, listed.until)]:
             exchange = relay.streams.get(stream)
             if exchange is not None and stream not in there:
                 relay.closed += 1
                 self._finish(relay, stream, exchange, time_ns, End(Finish.LOST, exchange.status))
                 relay.reading.expect(stream)
-        for stream, read_ns, stage in zip(told.streams, told.read_ns, told.stages, strict=True):
+        for stream, read_ns, stage in zip(listed.streams, listed.read_ns, listed.stages, strict=True):
             exchange = relay.streams.get(stream)
             if exchange is not None and exchange.stage >= stage & ~BLOCKED:
-                exchange.told(time_ns, read_ns, blocked=bool(stage & BLOCKED))
+                exchange.reported(time_ns, read_ns, blocked=bool(stage & BLOCKED))
             elif exchange is not None or len(relay.streams) + len(relay.unsure) < MAX_EXCHANGES:
                 relay.unsure.add(stream)
                 relay.unasked.add(stream)

@@ -1,6 +1,6 @@
-"""Steps that the plugin tells, on their way into the prefill timeline: each once, in order, and only where they fit in.
+"""Steps that the plugin reports, on their way into the prefill timeline: each once, in order, and where they fit in.
 
-Several API servers tell the steps of one engine, each some of them, so the latest wait a little for those before.
+Several API servers report the steps of one engine, each some of them, so the latest wait a little for those before.
 The timeline is of one engine. With several (data-parallel ranks) it goes on by what the wire shows. Pure.
 """
 
@@ -16,7 +16,7 @@ from prefillwatch.engine.step_report import StepReport
 
 #: A step waits so long for those before it. Its first tokens are known by then, too.
 _WAIT_NS: Final = 6 * DEFAULT.first_tokens.reported_late_ns // 10
-#: Further from now than this, it was another clock that told the time.
+#: Further from now than this, the time is that of another clock.
 _MOST_APART_NS: Final = 10_000_000_000
 
 _by_end = attrgetter("end_ns")

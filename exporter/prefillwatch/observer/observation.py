@@ -57,7 +57,7 @@ class Observation:
         cpu_clock: Callable[[], int] = time.thread_time_ns,
         tuning: Tuning = DEFAULT,
     ) -> None:
-        """``wall_offset`` gives Unix seconds less seconds of the clock; ``plugin``: the engine may tell its steps."""
+        """``wall_offset`` gives Unix seconds less seconds of the clock; ``plugin``: the engine may report its steps."""
         self.clock = clock
         self.wall_offset = wall_offset
         self.names = ModelNames(settings.max_models)

@@ -30,12 +30,12 @@ from prefillwatch.settings.control import READY_LINE, decode_control
 from prefillwatch.settings.processes import ObserverSettings
 from prefillwatch.wire.tap import MAX_PACKET_BYTES
 
-#: How often the taps are read and what they told is worked through. Whoever asks gets what is there by then, so more
+#: How often the taps are read and what they brought is worked through. Whoever asks gets what is there by then, so more
 #: often would show nothing sooner; and each time costs as much as some hundred tokens.
 BEAT_S: Final = 0.2
 #: The same while somebody looks at the live page, where things are to move smoothly.
 WATCHED_BEAT_S: Final = 0.1
-#: While a relay has more to tell than its socket holds, it is looked at so often, and given up after so many looks in
+#: While a relay has more to report than its socket holds, it is looked at so often, and given up after so many looks in
 #: vain. The beat waits for that not longer than this.
 _CATCH_UP_S: Final = 0.002
 _LOOKS_IN_VAIN: Final = 10
@@ -43,12 +43,12 @@ _LONGEST_CATCH_UP_S: Final = 0.5
 #: Packets of one relay taken in a row, so that the admin server gets its turn when a backlog is worked off.
 _PACKETS_IN_A_ROW: Final = 32
 _GPU_INTERVAL_S: Final = 5.0
-#: Within this time the supervisor has told that it drains, if the signal that we got was for all of us.
+#: Within this time the supervisor has said that it drains, if the signal that we got was for all of us.
 _TERM_PATIENCE_S: Final = 0.3
 
 
 class Recording(Protocol):
-    """Keeps what the core is told."""
+    """Keeps what the core is fed with."""
 
     def beat(self) -> None:
         """After each beat of the observation."""

@@ -35,7 +35,7 @@ _MOST_IN_PACKET: Final = 1 << 18
 
 
 class Kind(enum.IntEnum):
-    """What an entry tells. Numbers are never given a new meaning; a new one raises the version of the format."""
+    """What an entry holds. Numbers are never given a new meaning; a new one raises the version of the format."""
 
     BEAT = 0  # the observer processed what it had read
     ADVANCE = 1  # the same, because figures were asked for
@@ -44,7 +44,7 @@ class Kind(enum.IntEnum):
     PAGE = 4  # upstream's metrics
     MODELS = 5  # the names it serves
     UP = 6  # whether it is healthy
-    STEP = 7  # told by the plugin inside the engine
+    STEP = 7  # reported by the plugin inside the engine
     UPSTREAM = 8  # how reading upstream's metrics goes
     GPUS = 9
     CONTROL = 10  # draining, restarts

@@ -25,7 +25,7 @@ from prefillwatch.errors import PrefillwatchError
 from prefillwatch.recorder.chunks import ChunkError, Entry, read_chunk
 
 MAGIC: Final = b"PFWREC\r\n"
-#: 2: a flight recording tells what was learned before it. 3: the header's settings have the names of the configuration,
+#: 2: a flight recording has what was learned before it. 3: the header's settings have the names of the configuration,
 #: and what was learned has another layout.
 VERSION: Final = 3
 _READABLE: Final = (1, 2, VERSION)

@@ -73,7 +73,7 @@ class Recorder:
         self._texts = settings.record is not None and settings.record.texts
         self._notes = ChunkBuilder()
         self._chunk_ns = self._clock()
-        self._state: dict[Kind, bytes] = {}  # the newest entry of each kind that tells how things are
+        self._state: dict[Kind, bytes] = {}  # the newest entry of each kind that says how things are
         self._sink: FileSink | None = None
         self._ring: Ring | None = None
         if settings.record is not None:
@@ -104,7 +104,7 @@ class Recorder:
             analysis=self._settings.analysis,
         )
 
-    # --- What is told ---
+    # --- What comes ---
 
     def take(self, given: Input, now_ns: int) -> None:
         """An input of the core. The facts of a packet come by way of the core's notes."""

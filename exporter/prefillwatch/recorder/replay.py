@@ -58,11 +58,11 @@ class Replay:
             Kind.PAGE: lambda page: Page(page, header.wall_offset),
             Kind.MODELS: Models,
             Kind.UP: Health,
-            Kind.UPSTREAM: lambda told: Scrapes(told.success, told.duration, told.failures),
+            Kind.UPSTREAM: lambda noted: Scrapes(noted.success, noted.duration, noted.failures),
             Kind.STEP: lambda step: EngineStep(step.link, step.report),
             Kind.GPUS: Gpus,
-            Kind.CONTROL: lambda told: Control(processes=(), draining=told.draining, restarts=told.restarts),
-            Kind.LINK: lambda told: EngineLinks(told.connected, told.dropped, told.unreadable),
+            Kind.CONTROL: lambda noted: Control(processes=(), draining=noted.draining, restarts=noted.restarts),
+            Kind.LINK: lambda noted: EngineLinks(noted.connected, noted.dropped, noted.unreadable),
             Kind.LEARNED: lambda learned: learned,
         }
 
@@ -93,7 +93,7 @@ class Replay:
             else:
                 self.observation.feed(make(content))
         except (msgspec.DecodeError, ValueError, ArithmeticError, LookupError) as error:
-            # No entry that was written by us does that, and a checksum tells if it was changed by chance.
+            # No entry that was written by us does that, and a checksum shows if it was changed by chance.
             raise RecordingError(f"an entry of kind {entry.kind} cannot be read: {error}") from error
 
     def end(self) -> None:

@@ -55,10 +55,10 @@ def _requests(snapshot: Snapshot) -> Iterator[str]:
     outcomes: dict[str, int] = {}
     for (_, _, outcome), count in _values(snapshot, table.REQUESTS).items():
         outcomes[outcome] = outcomes.get(outcome, 0) + round(count)
-    told = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items(), key=lambda item: -item[1]))
+    ended = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items(), key=lambda item: -item[1]))
     generated = sum(_values(snapshot, table.GENERATED_TOKENS).values())
     prompts = sum(_values(snapshot, table.PROMPT_TOKENS).values())
-    yield f"{'requests':<10}  {told or 'none ended'}"
+    yield f"{'requests':<10}  {ended or 'none ended'}"
     yield f"{'tokens':<10}  {generated:,.0f} generated, {prompts:,.0f} of prompts"
 
 

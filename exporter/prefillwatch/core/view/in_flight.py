@@ -69,7 +69,7 @@ class StallNow(msgspec.Struct, frozen=True):
     """One that lasts, or ended a moment ago and may yet get another cause. ``ended_ns`` 0: it lasts."""
 
     key: Hashable
-    """Tells it from others, and is what `View.stall` of a later view takes; nothing else is to be read from it."""
+    """Sets it apart from others, and is what `View.stall` of a later view takes; nothing else is to be read from it."""
     rid: int
     slot: int
     started_ns: int

@@ -35,7 +35,7 @@ class IncidentHistory:
         #: The same, with what is shown of it, and before.
         self.closed: Callable[[IncidentNow, dict[str, Any]], None] | None = None
         self._wall_offset = wall_offset
-        #: With when each began and its number: moments on the wall are too coarse to tell what began together.
+        #: With when each began and its number: moments on the wall are too coarse to say what began together.
         self._closed: deque[tuple[int, int, dict[str, Any]]] = deque(maxlen=MOST_KEPT)
 
     def add(self, incident: IncidentNow) -> None:

@@ -1,4 +1,4 @@
-"""Where the plugin inside vLLM connects to tell the engine's steps. One connection for each of its API servers."""
+"""Where the plugin inside vLLM connects to report the engine's steps. One connection for each of its API servers."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class EngineLink:
         self._dropped_before = 0  # by links that are gone
 
     def counts(self) -> EngineLinks:
-        """How the links go; dropped are steps that the plugins could not tell us."""
+        """How the links go; dropped are steps that the plugins could not report."""
         return EngineLinks(len(self._links), self._dropped_before + sum(self._dropped.values()), self.unreadable)
 
     def open(self) -> None:
-        """Listen, in the running event loop. Where that cannot be, it is said, and no steps are told."""
+        """Listen, in the running event loop. Where that cannot be, it is said, and no steps are reported."""
         try:
             _clear_away(self._path)
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -127,7 +127,7 @@ class EngineLink:
 def _clear_away(path: str) -> None:
     """A socket that an earlier process of ours left behind keeps nobody else from listening.
 
-    Raises OSError, and so it does where somebody listens there: the plugin would tell us what it tells them.
+    Raises OSError, and so it does where somebody listens there: the plugin would report to us what is meant for them.
     """
     if not Path(path).is_socket():
         return

@@ -1,4 +1,4 @@
-"""What Linux tells of our own processes: CPU time, time waited for a core, resident memory."""
+"""What Linux reports of our own processes: CPU time, time waited for a core, resident memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ProcessFigures:
 
 
 def read_process(pid: int, root: str = "/proc") -> ProcessFigures | None:
-    """None when the process is gone, or where /proc does not tell."""
+    """None when the process is gone, or where /proc does not say."""
     own = f"{root}/{pid}"
     try:
         tasks = [_words(f"{own}/task/{task}/schedstat") for task in os.listdir(f"{own}/task")]  # noqa: PTH208

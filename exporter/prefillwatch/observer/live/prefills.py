@@ -51,7 +51,7 @@ class Prefills:
         changed = [self._describe(shown) for shown in self._changed(self._waiting)]
         sized = [[shown.number, shown.tokens] for shown in self._changed(self._answered)]
         over = self._over({each.rid for each in waiting}, view.known_ns)
-        # Usage, which tells the true size, comes with the end of most answers.
+        # Usage, which has the true size, comes with the end of most answers.
         in_flight = {each.rid for each in view.requests} if self._answered else set()
         for rid in [rid for rid, each in self._answered.items() if each.request.prompt_exact or rid not in in_flight]:
             del self._answered[rid]

@@ -52,7 +52,7 @@ def _publish_relay(registry: Registry, name: str, relay: RelayNow) -> None:
 def publish_processes(
     registry: Registry, processes: Iterable[ProcessNow], read: Callable[[int], ProcessFigures | None]
 ) -> None:
-    """CPU time, time without a core, and memory of every process of ours; upstream's are not ours to tell."""
+    """CPU time, time without a core, and memory of every process of ours; upstream's are not ours to report."""
     memory = registry.gauge(table.PROCESS_RESIDENT_MEMORY)
     memory.clear()
     for process in processes:

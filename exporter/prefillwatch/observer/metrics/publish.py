@@ -21,7 +21,7 @@ from prefillwatch.export.registry import Registry
 from prefillwatch.units import NS
 from prefillwatch.wire.tap import End, Finish
 
-#: Ends of exchanges that are our doing; of a client only if a reason is told.
+#: Ends of exchanges that are our doing; of a client only where a reason is given.
 _OURS: Final = frozenset((Finish.REJECTED, Finish.CLIENT_CLOSED, Finish.CUT))
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Publisher:
         buckets: PromptBuckets,
         incident_over: Callable[[IncidentNow], None] = lambda _: None,
     ) -> None:
-        #: Is told of gaps, in seconds, and whether a prompt was in service during them.
+        #: Hears of gaps, in seconds, and whether a prompt was in service during them.
         self.gaps_heard: Callable[[FloatArray, bool], None] | None = None
         self._registry = registry
         self._names = names

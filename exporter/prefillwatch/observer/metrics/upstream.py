@@ -1,4 +1,4 @@
-"""What upstream tells of itself, and the memory of the GPUs, as metrics. What is unknown or stale vanishes."""
+"""What upstream reports of itself, and the memory of the GPUs, as metrics. What is unknown or stale vanishes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,122 @@
+"""What looking costs the observer: a scrape, `/api/state`, `/api/incidents`, a frame of the live page; and a beat.
+
+    python -m tests.bench.look                  this checkout
+    python -m tests.bench.look --before DIR     and the one in DIR, in turns with it
+
+Each side runs in a process of its own, several times in turns; the figures are the medians of all runs, in CPU time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.bench.observer import DATA, chunk, open_streams
+
+import prefillwatch
+from prefillwatch.core.inputs import Models, TapPacket
+from prefillwatch.observer.observation import Observation
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.views import analysis_view
+from prefillwatch.units import MS, NS
+from prefillwatch.wire.tap import PacketBuilder
+
+STREAMS = (256, 2000, 10_000)
+ROUNDS = 3
+LOOKS = 9
+STEP_NS = 100 * MS
+HERE = Path(prefillwatch.__file__).parent.parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.look")
+    parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout, measured in turns with this one")
+    parser.add_argument("--one-side", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one_side:
+        print(json.dumps(measure()))
+        return
+    sides = {"here": HERE} | ({"before": args.before / "exporter"} if args.before else {})
+    figures: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for _, (side, path) in itertools.product(range(ROUNDS), sides.items()):
+        command = [sys.executable, "-m", "tests.bench.look", "--one-side"]
+        answer = subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": str(path)}, check=True, stdout=subprocess.PIPE
+        )
+        for name, value in json.loads(answer.stdout).items():
+            figures[name, side].append(value)
+    for (name, side), values in figures.items():
+        print(f"{name:<36} {side:<7} {statistics.median(values):8.2f} ms   {min(values):.2f} to {max(values):.2f}")
+
+
+def measure() -> dict[str, float]:
+    """Milliseconds of CPU by what was done."""
+    figures: dict[str, float] = {}
+    for streams in STREAMS:
+        scene = Scene(streams)
+        spent: dict[str, list[float]] = defaultdict(list)
+        for _ in range(LOOKS):
+            scene.step()
+            spent["beat"].append(cpu_ms(scene.observation.beat))
+            spent["scrape"].append(cpu_ms(scene.observation.snapshot))
+            spent["/api/state"].append(cpu_ms(scene.observation.state))
+            spent["/api/incidents"].append(cpu_ms(scene.incidents))
+        scene.observation.live.open()
+        for _ in range(LOOKS):
+            for _ in range(3):
+                scene.step()
+            scene.observation.beat()
+            spent["frame of /api/live"].append(cpu_ms(scene.frame))
+        figures |= {f"{streams:,} streams: {name}": statistics.median(each) for name, each in spent.items()}
+    return figures
+
+
+class Scene:
+    """So many streams with a token each every 100 ms, on a clock of its own."""
+
+    def __init__(self, streams: int) -> None:
+        self._now = NS
+        self._streams, self._number = streams, 0
+        self.observation = Observation(analysis_view(DEFAULTS), clock=lambda: self._now)
+        self.observation.feed(Models(("bench",)))
+        self._builder = PacketBuilder(relay=0, epoch=1)
+        for record in open_streams(self._now, range(1, streams + 1)):
+            self._builder.add(*record)
+        for _ in range(5):
+            self.step()
+            self.observation.beat()
+
+    def step(self) -> None:
+        self._now += STEP_NS
+        self._number += 1
+        for stream in range(1, self._streams + 1):
+            self._builder.add(self._now - MS, stream, DATA, chunk(stream, self._number))
+        for packet in self._builder.take_all():
+            self.observation.feed(TapPacket(packet))
+
+    def incidents(self) -> None:
+        self.observation.incidents(100)
+
+    def frame(self) -> None:
+        """Without the figures, which cost a scrape, once a second."""
+        if not self.observation.live.news(self._now):
+            raise AssertionError("no frame was due")
+
+
+def cpu_ms(work: Callable[[], object]) -> float:
+    before = time.thread_time()
+    work()
+    return (time.thread_time() - before) * 1e3
+
+
+if __name__ == "__main__":
+    main()

@@ -45,7 +45,7 @@ def learned(observed: Observed, ranks: list[Rank]) -> Learned:
     cost = sum(step.prefill for step in read) / tokens if tokens else None
     engine, scheduling = ledger.timeline.engine, ranks[0].scheduling
     advice = None
-    for told in advice_now(ledger, observed.names).values():
+    for told in advice_now(observed.view()).values():
         if told["advised_max_batched_tokens"] is not None and cost:
             decoding = ledger.heartbeat.decoding
             full = clear + cost * max(told["advised_max_batched_tokens"] - decoding, 0)

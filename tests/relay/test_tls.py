@@ -6,8 +6,9 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from tests.fakes.certificate import in_one_file
@@ -39,6 +40,40 @@ def secured(client: Peer, pem: Path) -> Peer:
     return Peer(context.wrap_socket(client.socket, server_hostname="127.0.0.1", suppress_ragged_eofs=False))
 
 
+class Begun(NamedTuple):
+    """A client that speaks TLS, and upstream's end of the request that it has sent."""
+
+    relay: RunningRelay
+    client: Peer
+    server: Peer
+
+
+Begin = Callable[..., Begun]
+
+
+@pytest.fixture
+def begin(start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int) -> Iterator[Begin]:
+    """Starts a relay that serves TLS, with options of its own, and asks it for a stream."""
+    with ExitStack() as stack:
+
+        def begin(receive_buffer: int = 0, **options: Any) -> Begun:
+            relay = start(tls_fd=memory, **options)
+            client = stack.enter_context(closing(secured(relay.connect(receive_buffer=receive_buffer), pem)))
+            client.send(post())
+            server = upstream.accept()
+            server.head()
+            server.exactly(15)
+            return Begun(relay, client, server)
+
+        yield begin
+
+
+@pytest.fixture
+def secure_upstream(pem: Path) -> Iterator[ScriptedUpstream]:
+    with closing(ScriptedUpstream.on_tcp(server_context(pem))) as upstream:
+        yield upstream
+
+
 def server_context(pem: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
@@ -68,15 +103,8 @@ def test_clients_over_tls(
     assert eventually(lambda: not relay.relay.clients)
 
 
-def test_a_tls_client_that_leaves(
-    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
-) -> None:
-    relay = start(tls_fd=memory)
-    client = secured(relay.connect(), pem)
-    client.send(post())
-    server = upstream.accept()
-    server.head()
-    server.exactly(15)
+def test_a_tls_client_that_leaves(begin: Begin) -> None:
+    relay, client, server = begin()
     server.send(STREAM_HEAD + chunk(event(1)))
     client.until(chunk(event(1)))
     client.close()
@@ -84,78 +112,48 @@ def test_a_tls_client_that_leaves(
     assert relay.tap.end().finish is Finish.CLIENT_CLOSED
 
 
-def test_a_tls_client_that_says_goodbye_but_stays_connected(
-    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
-) -> None:
-    relay = start(tls_fd=memory)
-    with closing(secured(relay.connect(), pem)) as client:
-        client.send(post())
-        server = upstream.accept()
-        server.head()
-        server.exactly(15)
-        assert isinstance(client.socket, ssl.SSLSocket)
-        with pytest.raises(ssl.SSLError):  # we do not answer it, we hang up
-            client.socket.unwrap()
-        assert server.end() == "reset"
+def test_a_tls_client_that_says_goodbye_but_stays_connected(begin: Begin) -> None:
+    _, client, server = begin()
+    assert isinstance(client.socket, ssl.SSLSocket)
+    with pytest.raises(ssl.SSLError):  # we do not answer it, we hang up
+        client.socket.unwrap()
+    assert server.end() == "reset"
 
 
-def test_a_truncated_answer_has_no_goodbye(
-    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
-) -> None:
-    relay = start(tls_fd=memory)
-    with closing(secured(relay.connect(), pem)) as client:
-        client.send(post())
-        server = upstream.accept()
-        server.head()
-        server.exactly(15)
-        server.send(STREAM_HEAD + chunk(event(1)))
-        client.until(chunk(event(1)))
-        server.close()
-        with pytest.raises((ssl.SSLEOFError, ConnectionResetError)):
-            client.rest()
+def test_a_truncated_answer_has_no_goodbye(begin: Begin) -> None:
+    _, client, server = begin()
+    server.send(STREAM_HEAD + chunk(event(1)))
+    client.until(chunk(event(1)))
+    server.close()
+    with pytest.raises((ssl.SSLEOFError, ConnectionResetError)):
+        client.rest()
 
 
-def test_what_is_held_when_an_answer_breaks_off_reaches_a_tls_client_too(
-    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
-) -> None:
-    relay = start(tls_fd=memory)
-    with closing(secured(relay.connect(receive_buffer=4096), pem)) as client:
-        client.send(post())
-        server = upstream.accept()
-        server.head()
-        server.exactly(15)
-        server.send(STREAM_HEAD)
-        piece = chunk(b"x" * 30_000)
-        (connection,) = relay.relay.clients
-        pieces = 0
-        while connection.unsent is None:
-            server.send(piece)
-            pieces += 1
-            server.is_silent(0.001)
-        server.close()
-        assert client.exactly(len(STREAM_HEAD) + len(piece) * pieces).endswith(piece)
-        with pytest.raises((ssl.SSLEOFError, ConnectionResetError)):
-            client.rest()
+def test_what_is_held_when_an_answer_breaks_off_reaches_a_tls_client_too(begin: Begin) -> None:
+    relay, client, server = begin(receive_buffer=4096)
+    server.send(STREAM_HEAD)
+    piece = chunk(b"x" * 30_000)
+    (connection,) = relay.relay.clients
+    pieces = 0
+    while connection.unsent is None:
+        server.send(piece)
+        pieces += 1
+        server.is_silent(0.001)
+    server.close()
+    assert client.exactly(len(STREAM_HEAD) + len(piece) * pieces).endswith(piece)
+    with pytest.raises((ssl.SSLEOFError, ConnectionResetError)):
+        client.rest()
 
 
-def test_back_pressure_reaches_through_tls(
-    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
-) -> None:
-    relay = start(tls_fd=memory)
-    with closing(secured(relay.connect(receive_buffer=65536), pem)) as client:
-        client.send(post())
-        server = upstream.accept()
-        server.head()
-        server.exactly(15)
-        server.send(STREAM_HEAD)
-        piece = chunk(b"x" * 60_000)
-        taken = server.send_until_blocked(piece)
-        relay.tap.wait(Kind.BLOCKED)
-        server.socket.settimeout(0.01)
-        assert (
-            client.exactly(len(STREAM_HEAD) + taken)
-            == (STREAM_HEAD + piece * (taken // len(piece) + 1))[: len(STREAM_HEAD) + taken]
-        )
+def test_back_pressure_reaches_through_tls(begin: Begin) -> None:
+    relay, client, server = begin(receive_buffer=65536)
+    server.send(STREAM_HEAD)
+    piece = chunk(b"x" * 60_000)
+    taken = server.send_until_blocked(piece)
+    relay.tap.wait(Kind.BLOCKED)
+    server.socket.settimeout(0.01)
+    sent = (STREAM_HEAD + piece * (taken // len(piece) + 1))[: len(STREAM_HEAD) + taken]
+    assert client.exactly(len(sent)) == sent
 
 
 def test_who_does_not_speak_tls_is_turned_away(start: Callable[..., RunningRelay], pem: Path, memory: int) -> None:
@@ -168,27 +166,27 @@ def test_who_does_not_speak_tls_is_turned_away(start: Callable[..., RunningRelay
     assert relay.in_flight == 0
 
 
-def test_upstream_over_tls(start: Callable[..., RunningRelay], pem: Path) -> None:
-    with closing(ScriptedUpstream.on_tcp(server_context(pem))) as upstream:
-        relay = start(upstream.url, upstream_ca=str(pem))
-        client = relay.connect()
-        for number in range(2):
-            client.send(post())
-            server = upstream.peers[0] if number else upstream.accept()
-            assert b"\r\nHost: 127.0.0.1:%d\r\n" % upstream.port in server.head()  # its own name, not ours
-            server.exactly(15)
-            burst = b"".join(chunk(event(number)) for number in range(2000))
-            server.send(STREAM_HEAD + burst + LAST_CHUNK)
-            assert client.until(LAST_CHUNK) == STREAM_HEAD + burst + LAST_CHUNK
-        assert relay.tap.end(2).finish is Finish.COMPLETE
-        assert relay.tap.payload() == b"".join(map(event, range(2000)))
+def test_upstream_over_tls(start: Callable[..., RunningRelay], secure_upstream: ScriptedUpstream, pem: Path) -> None:
+    relay = start(secure_upstream.url, upstream_ca=str(pem))
+    client = relay.connect()
+    for number in range(2):
+        client.send(post())
+        server = secure_upstream.peers[0] if number else secure_upstream.accept()
+        assert b"\r\nHost: 127.0.0.1:%d\r\n" % secure_upstream.port in server.head()  # its own name, not ours
+        server.exactly(15)
+        burst = b"".join(chunk(event(number)) for number in range(2000))
+        server.send(STREAM_HEAD + burst + LAST_CHUNK)
+        assert client.until(LAST_CHUNK) == STREAM_HEAD + burst + LAST_CHUNK
+    assert relay.tap.end(2).finish is Finish.COMPLETE
+    assert relay.tap.payload() == b"".join(map(event, range(2000)))
 
 
-def test_the_host_can_be_kept_for_a_tls_upstream(start: Callable[..., RunningRelay], pem: Path) -> None:
-    with closing(ScriptedUpstream.on_tcp(server_context(pem))) as upstream:
-        relay = start(upstream.url, upstream_ca=str(pem), preserve_host=True)
-        relay.connect().send(get())
-        assert b"\r\nHost: relay\r\n" in upstream.accept().head()
+def test_the_host_can_be_kept_for_a_tls_upstream(
+    start: Callable[..., RunningRelay], secure_upstream: ScriptedUpstream, pem: Path
+) -> None:
+    relay = start(secure_upstream.url, upstream_ca=str(pem), preserve_host=True)
+    relay.connect().send(get())
+    assert b"\r\nHost: relay\r\n" in secure_upstream.accept().head()
 
 
 def test_an_upstream_whose_certificate_is_not_trusted(start: Callable[..., RunningRelay], pem: Path) -> None:
@@ -204,25 +202,27 @@ def test_an_upstream_whose_certificate_is_not_trusted(start: Callable[..., Runni
         assert relay.tap.end().reason == "tls"
 
 
-def test_verification_can_be_switched_off(start: Callable[..., RunningRelay], pem: Path) -> None:
-    with closing(ScriptedUpstream.on_tcp(server_context(pem))) as upstream:
-        relay = start(upstream.url, upstream_insecure=True)
-        relay.connect().send(get())
-        assert upstream.accept().head().startswith(b"GET /health ")
+def test_verification_can_be_switched_off(
+    start: Callable[..., RunningRelay], secure_upstream: ScriptedUpstream
+) -> None:
+    relay = start(secure_upstream.url, upstream_insecure=True)
+    relay.connect().send(get())
+    assert secure_upstream.accept().head().startswith(b"GET /health ")
 
 
-def test_a_tls_upstream_that_breaks_off_without_goodbye(start: Callable[..., RunningRelay], pem: Path) -> None:
-    with closing(ScriptedUpstream.on_tcp(server_context(pem))) as upstream:
-        relay = start(upstream.url, upstream_insecure=True)
-        client = relay.connect()
-        client.send(get())
-        server = upstream.accept()
-        server.head()
-        server.send(b"HTTP/1.1 200 OK\r\n\r\nfirst half")
-        client.until(b"first half")
-        server.socket.shutdown(socket.SHUT_RDWR)
-        assert client.end() == "reset"  # an attacker could have cut it
-        assert relay.tap.end().finish is Finish.UPSTREAM_TRUNCATED
+def test_a_tls_upstream_that_breaks_off_without_goodbye(
+    start: Callable[..., RunningRelay], secure_upstream: ScriptedUpstream
+) -> None:
+    relay = start(secure_upstream.url, upstream_insecure=True)
+    client = relay.connect()
+    client.send(get())
+    server = secure_upstream.accept()
+    server.head()
+    server.send(b"HTTP/1.1 200 OK\r\n\r\nfirst half")
+    client.until(b"first half")
+    server.socket.shutdown(socket.SHUT_RDWR)
+    assert client.end() == "reset"  # an attacker could have cut it
+    assert relay.tap.end().finish is Finish.UPSTREAM_TRUNCATED
 
 
 @pytest.mark.parametrize("form", ["unix:{}", "unix://{}", "http+unix://{quoted}"])
@@ -286,45 +286,37 @@ def test_an_upload_over_tls_that_waits_for_room_goes_on_when_there_is_some(
     assert eventually(lambda: relay.relay.bodies.held == 0)
 
 
-def test_a_client_over_tls_that_takes_nothing_is_left(
-    start: Callable[..., RunningRelay], upstream: ScriptedUpstream, pem: Path, memory: int
-) -> None:
-    relay = start(tls_fd=memory, client_write_timeout=1.0)
-    with closing(secured(relay.connect(receive_buffer=4096), pem)) as client:
-        client.send(post())
-        server = upstream.accept()
-        server.head()
-        server.exactly(15)
-        server.send(STREAM_HEAD)
-        server.send_until_blocked(chunk(event(1) * 50))
-        assert server.end() == "reset"
-        end = relay.tap.end()
-        assert (end.finish, end.reason) == (Finish.CLIENT_CLOSED, "write_timeout")
+def test_a_client_over_tls_that_takes_nothing_is_left(begin: Begin) -> None:
+    relay, _, server = begin(receive_buffer=4096, client_write_timeout=1.0)
+    server.send(STREAM_HEAD)
+    server.send_until_blocked(chunk(event(1) * 50))
+    assert server.end() == "reset"
+    end = relay.tap.end()
+    assert (end.finish, end.reason) == (Finish.CLIENT_CLOSED, "write_timeout")
 
 
 def test_a_request_that_crosses_the_end_of_a_kept_tls_connection_is_sent_again(
-    start: Callable[..., RunningRelay], pem: Path
+    start: Callable[..., RunningRelay], secure_upstream: ScriptedUpstream, pem: Path
 ) -> None:
     ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-    with closing(ScriptedUpstream.on_tcp(server_context(pem))) as upstream:
-        relay = start(upstream.url, upstream_ca=str(pem))
-        client = relay.connect()
-        client.send(get())
-        kept = upstream.accept()
-        kept.head()
-        kept.send(ok)
-        client.until(b"ok")
-        original = relay.relay.pool.take
+    relay = start(secure_upstream.url, upstream_ca=str(pem))
+    client = relay.connect()
+    client.send(get())
+    kept = secure_upstream.accept()
+    kept.head()
+    kept.send(ok)
+    client.until(b"ok")
+    original = relay.relay.pool.take
 
-        def take() -> object:
-            connection = original()
-            kept.close()  # just when it was found open
-            return connection
+    def take() -> object:
+        connection = original()
+        kept.close()  # just when it was found open
+        return connection
 
-        relay.relay.pool.take = take  # type: ignore[method-assign, assignment]
-        client.send(post())
-        again = upstream.accept()
-        again.head()
-        again.send(ok)
-        assert client.until(b"ok") == ok
-        assert relay.relay.retries == 1
+    relay.relay.pool.take = take  # type: ignore[method-assign, assignment]
+    client.send(post())
+    again = secure_upstream.accept()
+    again.head()
+    again.send(ok)
+    assert client.until(b"ok") == ok
+    assert relay.relay.retries == 1

@@ -8,7 +8,7 @@ Rules that users of the loop obey:
 - Sockets are registered once, for reading and writing, edge-triggered. A handler that stops reading early must come
   back by itself (`soon`): the kernel does not tell twice.
 - What strangers can make as much of as they like is *at the back*: connections, handshakes, requests, and upstream's
-  answers before they are streams. A turn gives it a few milliseconds; the rest waits for the next, so that tokens,
+  answers before they are streams. A turn gives it a millisecond; the rest waits for the next, so that tokens,
   which are at the front, come in between. Nothing at the front pays for it: a second epoll, watched by the first, holds
   what is at the back.
 - A closed descriptor's number may come back at once, while events for its old owner wait in the same batch. So sockets
@@ -42,8 +42,8 @@ ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
 #: Longest that a turn works at the back, but for the end of the piece that it is at: so much a token waits at most.
-#: Long enough for some twenty requests, so that what the turns themselves cost does not show.
-_BACK_NS: Final = 3_000_000
+#: Long enough for five requests or so, beside which what the turns themselves cost does not show.
+_BACK_NS: Final = 1_000_000
 #: Where the system knows no limit; more than any machine has ports for.
 _UNLIMITED: Final = 1 << 20
 

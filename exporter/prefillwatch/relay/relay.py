@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import select
 import socket
@@ -54,6 +55,8 @@ _NOT_ACCEPTING_NS: Final = 2_000_000_000
 #: Clients that are asked for their place, for each that wants one.
 _LOOKED_AT: Final = 16
 _LOOP_WORDS: Final = "upstream leads back to this prefillwatch; name the server behind it as upstream"
+#: Objects since the last collection for which it is worth while to use an idle moment: a millisecond or two.
+_COLLECT_IDLE: Final = 10_000
 #: Work on all exchanges or clients is done in slices, so that no token waits for the whole of it.
 _SLICE: Final = 32
 #: A server that refused what `usage: inject` adds is asked anew after this long: it may be another version by then. If
@@ -352,6 +355,8 @@ class Relay:
         if self.settings.idle_limit:
             since_ns = now - int(self.settings.idle_limit * NS)
             self._in_slices(lambda exchange: exchange.end_if_silent(since_ns), list(self.exchanges.values()))
+        if not self.exchanges and gc.get_count()[0] > _COLLECT_IDLE:
+            gc.collect()
         if os.getppid() != self._parent and not self.draining:
             self.drain()  # the supervisor is gone, and with it all who could stop or restart us
         self.reactor.call_later(_STATS_S, self._tick)

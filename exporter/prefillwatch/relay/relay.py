@@ -199,12 +199,13 @@ class Relay:
         self._in_slices(ClientConnection.drain, list(self.clients))
         self._stop_when_drained()
 
-    def _in_slices(self, act: Callable[[T], None], items: list[T]) -> None:
+    def _in_slices(self, act: Callable[[T], None], items: list[T], start: int = 0) -> None:
         """Do something with each item, a few of them per turn."""
-        for item in items[:_SLICE]:
+        end = start + _SLICE
+        for item in items[start:end]:
             self.reactor.guarded(partial(act, item))
-        if rest := items[_SLICE:]:
-            self.reactor.soon(lambda: self._in_slices(act, rest))
+        if end < len(items):
+            self.reactor.soon(lambda: self._in_slices(act, items, end))
 
     def cut(self) -> None:
         """End what still runs, recognizably unfinished."""

@@ -111,14 +111,16 @@ class UpstreamConnection:
             self._late_since_ns, self._late_lasts = now, False
 
     def acknowledge_late_again(self, now: int) -> None:
-        """A silence has ended it. Only where it had lasted for a second before: with a server that waits for our
-        acknowledgements it never does."""
+        """A silence may have ended it. Only where it had lasted for a second before: with a server that waits for our
+        acknowledgements, or a slow one, it never does, and is not asked for again."""
         if self.socket is None or not self._late_since_ns or now - self._late_since_ns < _LATE_LASTS_NS:
             return
         if acknowledges_late(self.socket):
             self._late_lasts = True
         elif self._late_lasts:
             self.acknowledge_late(now)
+        else:
+            self._late_since_ns = 0
 
     def wait_in(self, pool: Pool) -> None:
         self._pool = pool

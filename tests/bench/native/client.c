@@ -5,18 +5,18 @@
  * Prints STEADY once every stream has had a token, BEGIN and END around the measured time, so that whoever watches the
  * proxy can read its counters at those moments, and then one line of JSON. With MEASURE_S 0 it waits for every stream's
  * own end instead and counts the complete ones. With AGAIN each answer that is complete is followed by the next request on
- * the same connection. "slowest" are the times of sending and of coming of the slowest in 25, the
+ * the same connection. "slowest" are the times of sending and of coming of the slower half, the
  * slowest first, so that those which a hole of the machine held up can be told from the rest. Latencies are nanoseconds from just before the upstream's send to just
  * after our receive, on one clock.
  */
 #include "net.h"
 
-enum { DIGITS = 19, OPENING = 64, PART = 32, SLOWEST_PART = 25 };
+enum { DIGITS = 19, OPENING = 64, PART = 32, SLOWEST_PART = 2 };
 
 enum { TAIL = 16 }; /* enough to see "data: [DONE]" and the last chunk across the end of a read */
 
 typedef struct {
-    int open, digits, tokens, done;
+    int open, answered, digits, tokens, done;
     int64_t value;
     char tail[TAIL];
 } stream;
@@ -28,7 +28,7 @@ typedef struct {
 static stream streams[MAX_FD];
 static arrival *arrivals;
 static size_t count, capacity, tokens;
-static int measuring, steady, alive, complete, broken, again, ep;
+static int measuring, answered, steady, alive, complete, broken, again, ep;
 
 static void keep(int64_t age, int64_t now) {
     if (count == capacity) {
@@ -82,7 +82,7 @@ static void ended(int fd) {
     if (!s->open) return;
     if (s->done && again) {
         complete++;
-        *s = (stream){.open = 1, .tokens = s->tokens};
+        *s = (stream){.open = 1, .answered = 1, .tokens = s->tokens};
         ask(fd);
         return;
     }
@@ -104,6 +104,7 @@ static void readable(int fd) {
         ended(fd);
         return;
     }
+    if (!s->answered) s->answered = 1, answered++;
     scan(s, buffer + TAIL, got, now);
     memcpy(buffer, s->tail, TAIL);
     memcpy(s->tail, buffer + got, TAIL);
@@ -155,11 +156,11 @@ int main(int argc, char **argv) {
             "application/json\r\nContent-Length: %d\r\n\r\n%s",
             port, size, body);
 
-    /* A few at a time, so that opening is no flood; a stream counts as open once it had a token. */
+    /* A few at a time, so that opening is no flood: the next once the first bytes of one's answer have come. */
     int opened = 0, most = wanted / PART > OPENING ? wanted / PART : OPENING;
     int64_t limit = now_ns() + 60 * NS_PER_S;
     while (steady < wanted) {
-        while (opened < wanted && opened - steady < most) open_stream(), opened++;
+        while (opened < wanted && opened - answered < most) open_stream(), opened++;
         turn(now_ns() + 100000000);
         if (now_ns() > limit || broken) return fprintf(stderr, "%d of %d streams had a token, %d broke\n", steady, wanted, broken), 1;
     }

@@ -5,9 +5,9 @@
  * Prints STEADY once every stream has had a token, BEGIN and END around the measured time, so that whoever watches the
  * proxy can read its counters at those moments, and then one line of JSON. With MEASURE_S 0 it waits for every stream's
  * own end instead and counts the complete ones. With AGAIN each answer that is complete is followed by the next request on
- * the same connection. "slowest" are the times of sending and of coming of the slower half, the
- * slowest first, so that those which a hole of the machine held up can be told from the rest. Latencies are nanoseconds from just before the upstream's send to just
- * after our receive, on one clock.
+ * the same connection. Latencies are nanoseconds from just before the upstream's send to just after our receive, on one
+ * clock. "slowest" are the times of sending and of coming of the slower half, the slowest first, so that those which a
+ * hole of the machine held up can be told from the rest.
  */
 #include "net.h"
 

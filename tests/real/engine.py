@@ -6,13 +6,14 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -45,6 +46,7 @@ ENVIRONMENT = {
     # measured between them is not three programs fighting over a core.
     "VLLM_CPU_OMP_THREADS_BIND": "0",
 }
+_FRONT = re.compile(r"^(\d+_)?(chatcmpl|cmpl)-")
 START_LIMIT_SECONDS = 600.0  # most of a minute on two quiet cores
 STOP_LIMIT_SECONDS = 30.0
 
@@ -87,6 +89,8 @@ class Engine:
     log_dir: Path
     flags: Sequence[str] = ()
     steplog: bool = True
+    command: Callable[[int, Sequence[str]], list[str]] = server_command
+    environment: Mapping[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
 
     def __enter__(self) -> Engine:
@@ -96,8 +100,8 @@ class Engine:
         extra = {"PWTEST_STEPLOG": str(self.log_dir)} if self.steplog else {}
         self.log: IO[bytes] = self.log_path.open("wb")
         self.process = subprocess.Popen(
-            server_command(self.port, self.flags),
-            env=server_environment(extra),
+            self.command(self.port, self.flags),
+            env=server_environment(extra | dict(self.environment)),
             stdout=self.log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -184,9 +188,11 @@ class Engine:
 
 
 def own_id(engine_id: str, names: Collection[str]) -> str:
-    """vLLM makes `chatcmpl-<X-Request-Id>-<random>` of our id."""
-    own = engine_id.removeprefix("chatcmpl-").rsplit("-", 1)[0]
-    return own if own in names else engine_id.removeprefix("chatcmpl-")
+    """vLLM makes `chatcmpl-<X-Request-Id>-<random>` of our id; and of those of several prompts or choices more."""
+    own = _FRONT.sub("", engine_id)
+    parts = own.split("-")
+    shorter = ("-".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
+    return next((each for each in shorter if each in names), own)
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -44,7 +44,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.real.client import Answer, ask
 from tests.real.engine import MODEL_NAME, Engine
-from tests.real.served import CHAT, Sent, Server
+from tests.real.served import CHAT, NATIVE, Sent, Server
 
 # Words that are one token each with a leading space, whatever the tokenizer was trained on in detail: all are frequent
 # in Python's own source.
@@ -95,7 +95,7 @@ class Session:
     ) -> asyncio.Task[None]:
         """Start one streaming request; `shared` is the name and the text of a prefix that other requests have too."""
         content = (shared[1] if shared else "") + text
-        asked = chat(content, max_tokens) if path == CHAT else native(content, max_tokens)
+        asked = (native if path == NATIVE else chat)(content, max_tokens)
         prefix = {"name": shared[0], "chars": len(shared[1])} if shared else None
         body = json.dumps(asked | extra).encode()
         sent = Sent(name, role, body, content, prefix, max_tokens, path, past_sidecar, leaves_after)
@@ -356,7 +356,8 @@ def read_lines(name: str, answer: Answer) -> Iterator[dict[str, Any]]:
 
 
 def delta_text(choice: dict[str, Any]) -> str:
-    text: str = choice.get("delta", choice).get("content") or ""
+    said = choice.get("delta", choice)
+    text: str = said.get("content") or said.get("text") or ""
     return text
 
 

@@ -11,6 +11,9 @@ from typing import Any, Protocol
 from tests.real.client import Answer
 
 CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+#: llama.cpp's own.
+NATIVE = "/completion"
 
 
 @dataclass

@@ -51,7 +51,8 @@ class Sidecar:
             *more,
             *(("--", *self.command) if self.command else ()),
         ]
-        env = os.environ | self.environment | {"PYTHONPATH": str(ROOT / "exporter")}
+        search = [self.environment.get("PYTHONPATH", ""), str(ROOT / "exporter")]
+        env = os.environ | self.environment | {"PYTHONPATH": ":".join(filter(None, search))}
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 words, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True, preexec_fn=end_with_parent

@@ -159,13 +159,15 @@ class ScheduleLog:
 
 def scheduled_requests(output: Any) -> list[tuple[str, int, str, int]]:
     tokens = output.num_scheduled_tokens
+    guessed = output.scheduled_spec_decode_tokens
     requests = [(new.req_id, tokens[new.req_id], "p", new.num_computed_tokens) for new in output.scheduled_new_reqs]
     cached = output.scheduled_cached_reqs
     for request, computed in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
         if cached.is_context_phase(request):
             kind = "p"
         else:
-            # Without speculation a decoding request gets one token; more than one are its lost tokens made again.
-            kind = "r" if tokens[request] > 1 or request in cached.resumed_req_ids else "d"
+            # A decoding request gets one token, and those that were guessed; more are its lost tokens made again.
+            more = tokens[request] > 1 + len(guessed.get(request, ()))
+            kind = "r" if more or request in cached.resumed_req_ids else "d"
         requests.append((request, tokens[request], kind, computed))
     return requests

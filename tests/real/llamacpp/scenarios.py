@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.real.served import NATIVE
 from tests.real.truth.live import Live, Scenario
 
 
@@ -35,7 +36,7 @@ async def clients_that_leave(live: Live) -> None:
 
 async def its_own_endpoint(live: Live) -> None:
     for _ in range(2):
-        live.prompt(2500, path="/completion")
+        live.prompt(2500, path=NATIVE)
         await asyncio.sleep(3.5)
 
 

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from tests.real.truth.outcome import Outcome, judge, report_json, report_text
-from tests.real.truth.scenarios import BY_NAME
+from tests.real.truth.scenarios import BY_NAME, SCENARIOS
 from tests.real.truth.suite import own_engine, play_all
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     args = parser.parse_args()
     if unknown := set(args.scenarios) - set(BY_NAME):
         parser.error(f"no scenario named {', '.join(sorted(unknown))}; there are {', '.join(BY_NAME)}")
-    names = args.scenarios or list(BY_NAME)
+    names = args.scenarios or [each.name for each in SCENARIOS]
     outcomes = played_before(names, args.out) if args.again else played(names, args.out)
     (args.out / "report.json").write_text(json.dumps(report_json(outcomes), indent=1))
     print(report_text(outcomes))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 
+from tests.real.served import COMPLETIONS
 from tests.real.truth.live import Live, Scenario
 
 NO_CHUNKS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens=16384")
@@ -113,7 +114,63 @@ SCENARIOS = (
     Scenario("few-blocks", "a KV cache too small for six streams", "preemption", few_blocks, FEW_BLOCKS, False, 600),
     Scenario("unchunked", "long prompts, chunked prefill off", "prefill", unchunked, NO_CHUNKS),
 )
-BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+
+
+# --- Other ways to run vLLM, and to ask it: each start costs a minute, so they are played by hand ---
+
+
+async def lists_of_prompts(live: Live) -> None:
+    live.prompt(2500)
+    await asyncio.sleep(5)
+    for _ in range(2):
+        texts = [live.text(500) for _ in range(16)]
+        live.send("list" + str(len(live.sent)), "prompt", " ".join(texts), 8, path=COMPLETIONS, prompt=texts)
+        await asyncio.sleep(6)
+
+
+async def several_choices(live: Live) -> None:
+    for _ in range(3):
+        live.prompt(1500, n=4)
+        await asyncio.sleep(4)
+
+
+async def prompt_logprobs(live: Live) -> None:
+    live.prompt(2500)
+    await asyncio.sleep(5)
+    for _ in range(2):
+        live.prompt(1200, stream=False, stream_options=None, prompt_logprobs=1)
+        await asyncio.sleep(5)
+
+
+async def clients_that_leave(live: Live) -> None:
+    live.prompt(2500)
+    await asyncio.sleep(5)
+    for _ in range(3):
+        live.prompt(6000, leaves_after=0.6)
+        await asyncio.sleep(3)
+
+
+NGRAM = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}'
+VARIANTS = (
+    Scenario("lists", "lists of sixteen prompts of 500 tokens", "prefill", lists_of_prompts),
+    Scenario("choices", "1,500-token prompts with four answers each", "prefill", several_choices),
+    Scenario("prompt-logprobs", "log probabilities of prompts, not streamed", "prefill", prompt_logprobs),
+    Scenario("leavers", "clients that leave while their prompts are read", "prefill", clients_that_leave),
+    *(
+        Scenario(f"{name}-{load.name}", f"{load.about}; {' '.join(flags)}", load.cause, load.drive, flags)
+        for name, flags in (
+            ("sync", ("--no-async-scheduling",)),
+            ("interval", ("--stream-interval=4",)),
+            ("sliced", ("--long-prefill-token-threshold=512",)),
+            ("ngram", (f"--speculative-config={NGRAM}",)),
+            ("priority", ("--scheduling-policy=priority",)),
+            ("pipeline", ("--pipeline-parallel-size=2",)),
+            ("ranks", ("--data-parallel-size=2",)),
+        )
+        for load in SCENARIOS[:2]
+    ),
+)
+BY_NAME = {scenario.name: scenario for scenario in (*SCENARIOS, *VARIANTS)}
 
 
 def chosen() -> tuple[Scenario, ...]:

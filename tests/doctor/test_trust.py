@@ -54,6 +54,7 @@ def test_a_sidecar_that_sees_everything() -> None:
         ({"lag": histogram([0.001] * 90 + [0.2] * 10, (0.01, 0.05, 0.1))}, "loop_lag", Sort.FAULT),
         ({"unparsed": {"chat": 3.0}}, "not_understood", Sort.NOTE),
         ({"unread": {"memory": 2.0, "time": 5.0}}, "bodies_unread", Sort.NOTE),
+        ({"endpoints": {"other": 10.0, "chat_completions": 90.0}}, "unknown_endpoints", Sort.NOTE),
         ({"usage_told": False}, "no_usage", Sort.NOTE),
         ({"usage_told": False, "usage_rests": True}, "usage_refused", Sort.NOTE),
         ({"upstream_restarts": 1.0}, "upstream_restarted", Sort.NOTE),
@@ -73,6 +74,8 @@ def test_each_blind_spot(change: dict[str, Any], symptom: str, sort: Sort) -> No
 
 def test_bodies_that_are_no_prompts_are_nothing() -> None:
     assert symptoms(replace(CALM, trust=replace(TRUST, unread={"content": 9.0}))) == {}
+    few = {"other": 2.0, "models": 500.0, "chat_completions": 50.0, "native": 48.0}
+    assert symptoms(replace(CALM, trust=replace(TRUST, endpoints=few))) == {}
 
 
 def test_reasons_of_failed_scrapes_are_named() -> None:

@@ -118,6 +118,7 @@ class Trust:
     lost_streams: float = 0.0
     repaired_streams: float = 0.0  # requests whose beginning or end was not seen
     unread: Mapping[str, float] = field(default_factory=dict)  # request bodies known by their size alone, by reason
+    endpoints: Mapping[str, float] = field(default_factory=dict)  # requests that ended well, by endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,11 +90,12 @@ class Page:
     def highest(self, name: str, **labels: str) -> float | None:
         return max((value for _, value in self.series(name, **labels)), default=None)
 
-    def totals(self, name: str, label: str) -> dict[str, float]:
-        """Its sums by the values of a label."""
+    def totals(self, name: str, label: str, **labels: str) -> dict[str, float]:
+        """Its sums by the values of a label, of the series with these labels."""
         sums: dict[str, float] = defaultdict(float)
-        for labels, value in self.series(name):
-            sums[labels.get(label, "")] += value
+        for have, value in self.series(name):
+            if labels.items() <= have.items():
+                sums[have.get(label, "")] += value
         return dict(sums)
 
     def histogram(self, name: str, namespace: str = "", **labels: str) -> Histogram | None:

@@ -170,6 +170,7 @@ def _trust(span: Span) -> Trust:
         unread={
             reason: count for reason, count in span.totals(table.REQUEST_BODIES_UNREAD.name, "reason").items() if count
         },
+        endpoints=span.totals(table.REQUESTS.name, "endpoint", outcome="ok"),
     )
 
 

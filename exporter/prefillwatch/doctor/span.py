@@ -26,9 +26,10 @@ class Span:
             return now
         return max(now - (self.before.total(name, **labels) or 0.0), 0.0)
 
-    def totals(self, name: str, label: str) -> dict[str, float]:
-        earlier = self.before.totals(name, label) if self.before else {}
-        return {value: max(now - earlier.get(value, 0.0), 0.0) for value, now in self.after.totals(name, label).items()}
+    def totals(self, name: str, label: str, **labels: str) -> dict[str, float]:
+        earlier = self.before.totals(name, label, **labels) if self.before else {}
+        later = self.after.totals(name, label, **labels)
+        return {value: max(now - earlier.get(value, 0.0), 0.0) for value, now in later.items()}
 
     def histogram(self, name: str, namespace: str = "") -> Histogram | None:
         now = self.after.histogram(name, namespace)

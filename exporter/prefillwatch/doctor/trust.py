@@ -14,11 +14,14 @@ from prefillwatch.doctor.finding import Finding, Seen, Sort
 from prefillwatch.doctor.histogram import Histogram
 from prefillwatch.doctor.pauses import UNTOLD
 from prefillwatch.report import counted, listed, share
+from prefillwatch.wire.routes import GENERATING, OTHER
 
 #: Steps that hold a long prompt, or a large part of one.
 LARGE_STEPS: Final = ("2k-8k", "8k+")
 #: So large a share of the engine's requests may be missing before the doctor says that some bypass the sidecar.
 _MISSING_SHARE: Final = 0.2
+#: So large a share of the requests may go to unknown endpoints before that is said: pages, probes and the like.
+_UNKNOWN_SHARE: Final = 0.05
 #: Limits of the sidecar: symptom, reasons of refused requests, what is the matter, what to do.
 _LIMITS: Final = (
     (
@@ -196,6 +199,17 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
             f"It was passed on, but not counted: {counted(sum(trust.unparsed.values()), 'event')} "
             f"({listed(trust.unparsed)}).",
             events=sum(trust.unparsed.values()),
+        )
+    known = sum(count for endpoint, count in trust.endpoints.items() if endpoint in GENERATING)
+    unknown = trust.endpoints.get(OTHER, 0.0)
+    if unknown > _UNKNOWN_SHARE * (known + unknown):
+        yield _note(
+            "unknown_endpoints",
+            "Part of the traffic goes to endpoints that prefillwatch does not know",
+            f"It was {counted(unknown, 'request')}, {share(unknown / (known + unknown))} of those that may be work for "
+            "the engine. Prompts among them are not seen, so what they hold up is nobody's.",
+            unknown_requests=unknown,
+            known_requests=known,
         )
     # Content that is no prompt is most often a client's mistake, and the server refuses it.
     if unread := {reason: count for reason, count in trust.unread.items() if reason != "content"}:

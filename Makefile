@@ -55,7 +55,7 @@ sandbox: $(READY) ## the whole sidecar under the confinement of the shipped unit
 	@scripts/tools systemd-analyze ip sysctl nsenter
 	$(BIN)/pytest tests/sandbox $(ARGS)
 
-real: $(READY) ## a real vLLM on the CPU (downloads about 1 GB the first time)
+real: $(READY) ## a real vLLM and llama.cpp on the CPU (downloads about 1 GB the first time)
 	$(PYTHON) tests/real/setup.py
 	$(BIN)/pytest tests/real --ignore=tests/real/truth $(ARGS)
 

@@ -60,6 +60,8 @@ class Sidecar:
         try:
             if self.wait:
                 self.wait_until(self.is_ready, self.ready_limit_seconds, "ready")
+                # Streams are served before the observer is there, by seconds on a busy machine.
+                self.wait_until(lambda: self.status("/metrics") == 200, self.ready_limit_seconds, "observing")
         except BaseException:
             self.stop()
             raise

@@ -1,4 +1,4 @@
-"""`prefillwatch sweep` over settings of a real vLLM: chunked prefill off and two budgets, each a start of its own."""
+"""`prefillwatch sweep` over settings of a real vLLM: a small budget and chunked prefill off, each a start of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.real.engine import BASE_FLAGS, ENVIRONMENT, START_LIMIT_SECONDS, VENV
 
 OFF = "--no-enable-chunked-prefill"
-BUDGETS = (512, 8192)
+BUDGETS = (512,)
 PROMPTS = 3
 SERVER = (str(VENV / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server", *BASE_FLAGS)
 # So brief that the starts of vLLM take most of the time: what is asserted here is no figure.
@@ -54,7 +54,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
 
 def test_every_setting_was_measured(swept: Swept) -> None:
     assert [row["label"] for row in swept.rows] == [*(f"--max-num-batched-tokens {each}" for each in BUDGETS), OFF]
-    assert [row["failure"] for row in swept.rows] == [None] * 3
+    assert [row["failure"] for row in swept.rows] == [None] * 2
     assert swept.results["model"] == "tiny"
     for row in swept.rows:
         (probe,) = row["probes"]
@@ -79,7 +79,6 @@ def test_a_smaller_budget_makes_more_steps_of_the_same_prompts(swept: Swept) -> 
     """In the window each step gives each victim a token."""
     gaps = [row["probes"][0]["window"]["samples"] for row in swept.rows]
     assert gaps[0] > gaps[1]
-    assert gaps[0] > gaps[2]
 
 
 def test_the_report_shows_the_front_and_keeps_a_promise_that_all_keep(swept: Swept) -> None:

@@ -1,4 +1,4 @@
-"""`prefillwatch sweep` over settings of a real vLLM: a small budget and chunked prefill off, each a start of its own."""
+"""`prefillwatch sweep` of a real vLLM: a small budget, and chunked prefill off, each a start of its own."""
 
 from __future__ import annotations
 

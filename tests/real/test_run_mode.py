@@ -8,7 +8,6 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.kit.eventually import eventually
 from tests.kit.processes import is_alive
 from tests.real.client import Answer, Exchange, ask
 from tests.real.engine import BASE_FLAGS, ENVIRONMENT, START_LIMIT_SECONDS, VENV
@@ -22,6 +21,10 @@ COMMAND = [str(VENV / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_serv
 
 def vllm_pid(sidecar: Sidecar) -> int:
     return next(int(each["pid"]) for each in sidecar.state()["processes"] if each["role"] == "upstream")
+
+
+def steps_told(sidecar: Sidecar) -> float:
+    return sidecar.metrics().total("prefillwatch_engine_link_steps_total")
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +54,6 @@ def test_one_life_from_start_to_drained_end(running: Sidecar) -> None:
 
     answer = asyncio.run(ask(running.port, CHAT, request("chat_completions", stream=True)))
     assert (answer.status, answer.complete) == (200, True)
-    # The plugin was told where we listen.
-    eventually(lambda: running.metrics().total("prefillwatch_engine_link_steps_total") > 0, "no steps are told")
 
     child = vllm_pid(running)
     drained = asyncio.run(stream_over_sigterm(running))
@@ -68,6 +69,8 @@ async def stream_over_sigterm(sidecar: Sidecar) -> Answer:
     stream = asyncio.create_task(ask(sidecar.port, CHAT, body, exchange=exchange))
     while len(exchange.reads) < 10:
         await asyncio.sleep(0.05)
+    # The plugin was told where we listen; it looks there now and then while there are steps.
+    await asyncio.to_thread(sidecar.wait_until, lambda: steps_told(sidecar) > 0, 30, "told of steps by the plugin")
     os.kill(sidecar.process.pid, signal.SIGTERM)
     await asyncio.to_thread(sidecar.wait_until, lambda: sidecar.status("/readyz") == 503, 30, "draining")
     assert not stream.done()

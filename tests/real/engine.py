@@ -89,7 +89,8 @@ class Engine:
     log_dir: Path
     flags: Sequence[str] = ()
     steplog: bool = True
-    command: Callable[[int, Sequence[str]], list[str]] = server_command
+    command: Callable[[int, Sequence[str]], list[str]] | None = None
+    """In place of `server_command`."""
     environment: Mapping[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
 
@@ -100,7 +101,7 @@ class Engine:
         extra = {"PWTEST_STEPLOG": str(self.log_dir)} if self.steplog else {}
         self.log: IO[bytes] = self.log_path.open("wb")
         self.process = subprocess.Popen(
-            self.command(self.port, self.flags),
+            (self.command or server_command)(self.port, self.flags),
             env=server_environment(extra | dict(self.environment)),
             stdout=self.log,
             stderr=subprocess.STDOUT,

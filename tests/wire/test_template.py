@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prefillwatch.wire import chat
 from prefillwatch.wire.answer import AnswerReader
 from prefillwatch.wire.facts import AnswerFacts
-from prefillwatch.wire.template import NO_STRING, Constant, Counting, decode_string, learn, text_lengths
+from prefillwatch.wire.template import NO_STRING, Constant, Counting, Tried, decode_string, learn, text_lengths
 
 
 def probe(block: bytes) -> AnswerFacts:
@@ -33,7 +33,7 @@ def test_a_count_beyond_reason_is_read_the_long_way_where_it_is_ignored() -> Non
 
 
 def test_a_shape_is_what_surrounds_the_text() -> None:
-    template = learn(USUAL, probe)
+    template = learn(USUAL, probe, Tried())
     assert isinstance(template, Constant)
     assert template.head.endswith(b'"content":"')
     assert template.tail.startswith(b'"},"finish')
@@ -42,8 +42,42 @@ def test_a_shape_is_what_surrounds_the_text() -> None:
     assert (facts.token_events, facts.chars_in_read) == (1, 5)
 
 
+def test_a_shape_that_was_tried_holds_for_streams_that_differ_in_identity_alone() -> None:
+    def untried(block: bytes) -> AnswerFacts:
+        raise AssertionError(block)
+
+    event = (
+        b'data: {"id":"%s","created":%s,"model":"m","choices":[{"index":2,"delta":{"content":"Hi"},"logprobs":%s}]}\n\n'
+    )
+    tried = Tried()
+    learn(event % (b"a-1", b"17", b"null"), probe, tried)
+    again = learn(event % (b"b-22", b"180", b"null"), untried, tried)
+    assert isinstance(again, Constant)
+    assert again.choice == 2
+    assert again.head.startswith(b'data: {"id":"b-22","created":180,')
+    for other in (
+        event % (b"a-1", b"17", b"0"),
+        event % (b'a-1","x":"y', b"17", b"null"),
+        event % (b"\xff", b"17", b"null"),
+        event % (b"", b"17", b"null"),
+        event % (b"a-1", b"017", b"null"),
+        event % (b"a-1", b'"17"', b"null"),
+        event.replace(b'"index":2', b'"index":1') % (b"a-1", b"17", b"null"),
+    ):
+        with pytest.raises(AssertionError):
+            learn(other, untried, tried)
+
+
+def test_only_the_newest_tried_shapes_are_kept() -> None:
+    tried, head = Tried(), b'{"n":%d,"content":"'
+    for number in range(200):
+        tried.add(Constant(head % number, b'"}', 0))
+    kept = [number for number in range(200) if tried.choice(head % number, b'"}') is not None]
+    assert kept == list(range(200 - 64, 200))
+
+
 def test_every_choice_has_a_shape_of_its_own() -> None:
-    template = learn(USUAL.replace(b'"index":0', b'"index":3'), probe)
+    template = learn(USUAL.replace(b'"index":0', b'"index":3'), probe, Tried())
     assert isinstance(template, Constant)
     assert template.choice == 3
     answer = AnswerReader("chat_completions", "text/event-stream")
@@ -54,7 +88,7 @@ def test_every_choice_has_a_shape_of_its_own() -> None:
 
 @pytest.mark.parametrize("text", [b"", b'a"b', b"a\\", b"a\nb", b"a\x00", b"\xff", b"\\x", b"\\ud800"])
 def test_what_is_no_text_is_left_to_the_long_way(text: bytes) -> None:
-    template = learn(USUAL, probe)
+    template = learn(USUAL, probe, Tried())
     assert template is not None
     facts = AnswerFacts()
     assert template.take(USUAL.replace(b"Hi", text), 0, facts) == -1
@@ -63,7 +97,7 @@ def test_what_is_no_text_is_left_to_the_long_way(text: bytes) -> None:
 
 def test_a_shape_with_running_counts() -> None:
     data = USUAL[:-3] + b',"usage":{"prompt_tokens":7,"total_tokens":9,"completion_tokens":2}}\n\n'
-    template = learn(data, probe)
+    template = learn(data, probe, Tried())
     assert isinstance(template, Counting)
     facts = AnswerFacts()
     later = data.replace(b":9,", b":19,").replace(b":2}", b":12}")
@@ -87,25 +121,25 @@ def test_a_shape_with_running_counts() -> None:
     ],
 )
 def test_events_that_do_more_than_bring_one_text_teach_nothing(inside: str) -> None:
-    assert learn(block(inside), probe) is None
+    assert learn(block(inside), probe, Tried()) is None
 
 
 def test_a_key_written_twice_does_not_mislead() -> None:
-    template = learn(block('{"delta":{"content":"first","content":"last"}}'), probe)
+    template = learn(block('{"delta":{"content":"first","content":"last"}}'), probe, Tried())
     assert isinstance(template, Constant)
     assert template.head.endswith(b'"first","content":"')
 
 
 def test_a_block_with_a_comment_teaches_nothing() -> None:
-    assert learn(b": note\n" + USUAL, probe) is None
+    assert learn(b": note\n" + USUAL, probe, Tried()) is None
 
 
 def test_a_byte_order_mark_is_no_part_of_a_shape() -> None:
-    assert learn(b"\xef\xbb\xbf" + USUAL, probe) is None
+    assert learn(b"\xef\xbb\xbf" + USUAL, probe, Tried()) is None
 
 
 def test_a_block_that_began_in_an_earlier_read_teaches_nothing() -> None:
-    assert learn(USUAL[3:], probe) is None
+    assert learn(USUAL[3:], probe, Tried()) is None
 
 
 def test_the_probe_reads_the_long_way() -> None:

@@ -18,7 +18,7 @@ from prefillwatch.wire.ndjson import LineParser
 from prefillwatch.wire.reasons import UnparsedReason
 from prefillwatch.wire.sse import EventParser
 from prefillwatch.wire.structure import has_more_marks
-from prefillwatch.wire.template import NO_STRING, Constant, Template, decode_string, learn
+from prefillwatch.wire.template import NO_STRING, Constant, Template, Tried, decode_string, learn
 from prefillwatch.wire.tolerant import UnreadableError
 
 #: A JSON answer beyond this is not read.
@@ -67,8 +67,8 @@ _DOCUMENT_READERS: Final[dict[str, DocumentReader]] = {
     "native": native.read_answer,
     "audio": chat.read_answer,
 }
-
-
+#: Shapes of events that hold for every stream of an endpoint.
+_TRIED: Final = {endpoint: Tried() for endpoint in _EVENT_READERS}
 #: Of answers that come event by event, and what cuts them into events.
 _STREAMS: Final[dict[str, Callable[[], EventParser | LineParser]]] = {
     "text/event-stream": EventParser,
@@ -103,6 +103,7 @@ class AnswerReader(AnswerFacts):
         "_single_text",
         "_tail",
         "_templates",
+        "_tried",
         "_unparsed",
         "fault",
     )
@@ -112,6 +113,7 @@ class AnswerReader(AnswerFacts):
         super().__init__()
         media = content_type.partition(";")[0].strip().lower()
         self._read_event = _EVENT_READERS.get(endpoint) if media in _STREAMS else None
+        self._tried = _TRIED.get(endpoint)
         is_json = media == "application/json" or media.endswith("+json")
         self._read_document = _DOCUMENT_READERS.get(endpoint) if is_json else None
         self._parser = _STREAMS.get(media, EventParser)()
@@ -310,7 +312,8 @@ class AnswerReader(AnswerFacts):
         self._lessons -= 1
         blank = b"\r\n\r\n" if data.endswith(b"\r\n\r\n") else b"\n\n"
         before = data.rfind(blank, 0, -len(blank))
-        template = learn(data[before + len(blank) :] if before >= 0 else data, self._probe)
+        assert self._tried is not None
+        template = learn(data[before + len(blank) :] if before >= 0 else data, self._probe, self._tried)
         if template is None:
             return
         # A head that comes back with another tail has something in it that changes all the time: keep the newest only.

@@ -9,6 +9,9 @@ Replacing one JSON string by another changes the value of that string and nothin
 a valid, non-empty JSON string and the tail means what the learned event meant, with other text. Whether the string
 found is the text is not guessed: events made from the shape are read the long way and must come out as expected. Where
 counters run along (usage in every chunk, sequence numbers), the shape has holes for them, too.
+
+Streams of one server differ in no more than the answer's id and date. By the same reasoning, a shape that was tried
+once holds for all of them, so the streams that follow the first need not try it again.
 """
 
 from __future__ import annotations
@@ -41,6 +44,9 @@ _MAX_DIGITS: Final = 15
 _ZERO: Final = ord("0")
 _MAX_BLOCK: Final = 8192
 _MAX_TEXT: Final = 65536  # with what follows it; longer texts go the long way, where there is a limit on events
+#: What tells the streams of one server apart: a string and a number at the beginning of each event.
+_IDENTITY: Final = re.compile(rb'("id":[ ]?")[ !#-\[\]-~]+(?=")|("created":[ ]?)(?:0|[1-9][0-9]{0,14})(?=[,}])')
+_MOST_TRIED: Final = 64
 _PROBES: Final = ((b"x", b"0"), (b"other text", b"987654321"))
 
 
@@ -130,20 +136,50 @@ class Counting:
 Template = Constant | Counting
 
 
-def learn(block: bytes, probe: Probe) -> Template | None:
-    """The shape of `block`, one whole event with text; None when it has none that can be relied on."""
+class Tried:
+    """Constant shapes that were tried, without what tells streams apart, and the choice that each is of. Only the
+    newest are kept."""
+
+    __slots__ = ("_choices",)
+
+    def __init__(self) -> None:
+        self._choices: dict[tuple[bytes, bytes], int] = {}
+
+    def choice(self, head: bytes, tail: bytes) -> int | None:
+        return self._choices.get((_anonymous(head), tail))
+
+    def add(self, shape: Constant) -> None:
+        while len(self._choices) >= _MOST_TRIED:
+            del self._choices[next(iter(self._choices))]
+        self._choices[_anonymous(shape.head), shape.tail] = shape.choice
+
+
+def _anonymous(head: bytes) -> bytes:
+    return _IDENTITY.sub(rb"\1\2*", head, count=2)
+
+
+def learn(block: bytes, probe: Probe, tried: Tried) -> Template | None:
+    """The shape of `block`, one whole event with text; None when it has none that can be relied on. ``tried`` are
+    shapes of events that the same probe reads."""
     if len(block) > _MAX_BLOCK:
         return None
+    kind = Counting if _COUNTER.search(block) else Constant
+    matches = [match for match in _TEXT.finditer(block) if match.end(1) > match.start(1)]
+    if kind is Constant and matches:
+        head, tail = block[: matches[0].start(1)], block[matches[0].end(1) :]
+        known = tried.choice(head, tail)
+        if known is not None:
+            return Constant(head, tail, known)
     original = probe(block)
     choice = original.only_choice
     if choice is None or not original.complete:
         return None
-    kind = Counting if _COUNTER.search(block) else Constant
-    for match in _TEXT.finditer(block):
-        if match.end(1) > match.start(1):
-            template = kind(block[: match.start(1)], block[match.end(1) :], choice)
-            if _holds(template, original, probe):
-                return template
+    for match in matches:
+        template = kind(block[: match.start(1)], block[match.end(1) :], choice)
+        if _holds(template, original, probe):
+            if isinstance(template, Constant) and match is matches[0]:
+                tried.add(template)
+            return template
     return None
 
 

@@ -31,6 +31,7 @@ from prefillwatch.analysis.arrays import FloatArray
 from prefillwatch.analysis.cost import Busy, StepLaw, low_quantile_law
 from prefillwatch.analysis.steps.packing import UNLIMITED, Engine, OpenStep, Packing, Prompt
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
+from prefillwatch.units import NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +41,11 @@ NEWS: Final = 8
 
 #: A longer busy time is not packed anew: a bound on work.
 MOST_STEPS: Final = 500
+
+#: Busy times are learned from while they have no more prompts than so many a second, and so many at once: a bound on
+#: work. Where prompts come faster, what is learned follows the engine within seconds all the same.
+PROMPTS_PER_SECOND: Final = 32
+PROMPTS_AT_ONCE: Final = 256
 
 #: Number of budgets tried between one power of two and the next.
 FINER: Final = 16
@@ -149,10 +155,13 @@ class Learner:
         "_dirty",
         "_engine",
         "_known_law",
+        "_last_law",
         "_new_steps",
         "_policies",
         "_recalled",
         "_refine_at",
+        "_room",
+        "_room_ns",
         "_rules",
         "_runs",
         "_seen",
@@ -168,6 +177,9 @@ class Learner:
         self._engine = self._recalled = Engine()
         self._dirty = False
         self._known_law: StepLaw | None = None  # of all that is known by now
+        self._last_law: StepLaw | None = None  # that the last busy time had time for
+        self._room: float = PROMPTS_AT_ONCE  # for so many prompts more, as of a moment
+        self._room_ns = 0
         self._policies: list[Policy] = list(COARSE)
         self._refine_at = 0
         self._seen = 0
@@ -183,7 +195,7 @@ class Learner:
     @property
     def engine_of_last_run(self) -> Engine:
         """The same, with no greater cost than the last busy time had time for."""
-        return replace(self.engine, cost=self._runs[-1].law) if self._runs else self.engine
+        return replace(self.engine, cost=self._last_law) if self._last_law is not None else self.engine
 
     def recall(self, engine: Engine) -> None:
         """What another learned about this engine counts until enough was seen here."""
@@ -209,10 +221,21 @@ class Learner:
         prompts = [(prompt, position[id(step)]) for prompt, step in finished if id(step) in position]
         run = Run(carriers, in_order(prompts), self._tuning)
         if run.busy().tokens >= self._rules.fewest_tokens:
-            self._runs.append(run)
-            self._seen += 1
-            self._learn_anew()
-            run.law = run.bounded(self._law())
+            if self._has_room(len(prompts), carriers[-1].end_ns):
+                self._runs.append(run)
+                self._seen += 1
+                self._learn_anew()
+            run.law = self._last_law = run.bounded(self._law())
+
+    def _has_room(self, prompts: int, now_ns: int) -> bool:
+        """Whether a busy time with so many prompts is learned from; if so, there is less room for the next."""
+        if now_ns > self._room_ns:
+            gained = (now_ns - self._room_ns) / NS * PROMPTS_PER_SECOND
+            self._room, self._room_ns = min(self._room + gained, PROMPTS_AT_ONCE), now_ns
+        if self._room <= 0:
+            return False
+        self._room -= prompts
+        return True
 
     def add_step(self, step: OpenStep) -> None:
         """Take in a final step with the prompts in it."""

@@ -157,6 +157,15 @@ class PromptQueue:
         """Unplaced prompts that were sent between two moments: the ones before were passed over by a clear step."""
         return list(reversed(list(_newest_first(self.unplaced, since_ns, until_ns))))
 
+    def oldest_fresh_ns(self, since_ns: int) -> int | None:
+        """When the oldest of the unplaced prompts that were sent after a moment was sent."""
+        sent_ns = None
+        for prompt in reversed(self.unplaced.values()):
+            if prompt.sent_ns <= since_ns:
+                break
+            sent_ns = prompt.sent_ns
+        return sent_ns
+
     def large(self, tokens: int, until_ns: int) -> list[Prompt]:
         """Among the prompts that wait longest, the ones with more uncached tokens than that."""
         oldest = islice(self.waiting.values(), OLDEST)

@@ -260,9 +260,10 @@ class PrefillTimeline:
         """Work out what is known by now. Everything that happened before ``now_ns`` must have been fed."""
         if self._reported_until_ns is not None:
             now_ns -= self._first_tokens.reported_late_ns
-        for prompt in self._queue.take_firsts(now_ns - self._closed_after_ns):
-            fresh = self._queue.fresh(self._passed_over_ns, prompt.sent_ns)
-            since_ns = fresh[0].sent_ns if fresh else prompt.sent_ns
+        firsts = self._queue.take_firsts(now_ns - self._closed_after_ns)
+        fresh_ns = self._queue.oldest_fresh_ns(self._passed_over_ns) if firsts else None
+        for prompt in firsts:
+            since_ns = prompt.sent_ns if fresh_ns is None else min(fresh_ns, prompt.sent_ns)
             self._steps.note_finished(prompt, self._packing, since_ns)
         self._scan(now_ns - self._closed_after_ns - self._first_tokens.after_first_read_ns)
         self._finalise(now_ns)

@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
-# Unit tests of so many files run at once; more than two disturb each other where they hold processes against a clock.
+# Files of tests that run at once. Unit tests wait longer than they compute, so there is room for one more than cores;
+# the others hold processes against a clock, and disturb each other sooner.
 WORKERS ?= 2
+UNIT_WORKERS ?= 3
 MINUTES ?= 10
 SEEDS ?= 10000
 WRITE ?= 1
@@ -44,7 +46,7 @@ reference: $(READY) ## write the tables of docs/ that are made from the code ane
 	$(BIN)/python scripts/security_tables.py
 
 unit: $(READY) tools
-	$(BIN)/pytest $(APART:%=--ignore=%) --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
+	$(BIN)/pytest $(APART:%=--ignore=%) --numprocesses=$(UNIT_WORKERS) --dist=loadfile $(ARGS)
 
 # These tests wait far more than they compute, so that files of them can run side by side.
 e2e: $(READY) tools ## the whole sidecar in front of the simulated vLLM, and its page in a browser

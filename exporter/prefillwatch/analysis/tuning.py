@@ -105,7 +105,7 @@ class FirstTokens:
         5 * NS,
         "ns",
         "an engine that reports no step for so long does not report any more; then the heartbeat counts",
-        "nothing",
+        "test_timeline",
     )
 
 

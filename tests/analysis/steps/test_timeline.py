@@ -399,3 +399,15 @@ def check(steps: list[StepFacts], splits: Iterable[Split]) -> None:
     assert all(step.prefill_tokens == sum(tokens for _, tokens in step.members) for step in steps)
     assert all(tokens > 0 for step in steps for _, tokens in step.members)
     assert all(split.queue_ns >= 0 and split.prefill_ns >= 0 for split in splits)
+
+
+def test_an_engine_that_reports_no_step_for_five_seconds_does_not_report_any_more() -> None:
+    wire = Wire()
+    start, wire.now = wire.now, wire.now + 10
+    wire.timeline.engine_step(round(start * MS), round(wire.now * MS), 6, ())
+    reported = wire.now
+    while wire.now < reported + 6000:
+        wire.step(10)
+    wire.settle()
+    seen = [step.end_ns / MS - reported for step in wire.steps if step.end_ns > reported * MS]
+    assert 4990 <= min(seen) <= 5010

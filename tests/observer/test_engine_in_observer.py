@@ -90,3 +90,14 @@ def test_gaps_are_taken_apart() -> None:
     assert observed.value(table.INTER_TOKEN_LATENCY_PART.name, "10s", "engine") == pytest.approx(0.49, rel=0.01)
     assert observed.value(table.INTER_TOKEN_LATENCY_PART.name, "10s", "network") == pytest.approx(0.01, abs=0.006)
     assert observed.value(table.ENGINE_LINK_STEPS.name) == 2
+
+
+def test_a_step_that_comes_after_a_later_one_was_used_is_counted() -> None:
+    observed = Observed()
+    observed.advance(900)
+    stream(observed, "a", 1000, 1100, 1600)
+    observed.tell(1590, 490)
+    observed.advance(2000)
+    assert observed.value(table.ENGINE_LINK_UNUSED.name) == 0
+    observed.tell(1095, 95, 600)
+    assert (observed.value(table.ENGINE_LINK_STEPS.name), observed.value(table.ENGINE_LINK_UNUSED.name)) == (2, 1)

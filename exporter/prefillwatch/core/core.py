@@ -96,7 +96,7 @@ class Core:
         #: Sees each input before it is taken.
         self.tee: Callable[[Input, int], None] | None = None
         self._sink = sink
-        self._reported = ReportedSteps(self._ledger.timeline)
+        self.reported_steps = ReportedSteps(self._ledger.timeline)
         #: The latest.
         self.ended: deque[Request] = deque(maxlen=_MOST_ENDED)
         self._books_ns = 0
@@ -201,7 +201,7 @@ class Core:
 
     def _advance(self, now_ns: int) -> None:
         known_ns = self.known_until(now_ns)
-        self._reported.hand_over(known_ns)
+        self.reported_steps.hand_over(known_ns)
         self._ledger.advance(known_ns)
 
     # --- Upstream, the engine, ourselves ---
@@ -227,7 +227,7 @@ class Core:
     def _engine_step(self, given: EngineStep, now_ns: int) -> None:
         report = given.report
         self.engine_steps.take(given.link, report, now_ns)
-        self._reported.add(report, now_ns)
+        self.reported_steps.add(report, now_ns)
         for finished in report.finished:
             request = engine_ids.find([*self._ledger.requests.values(), *self.ended], finished.request_id)
             if request is not None:

@@ -347,6 +347,12 @@ ENGINE_LINK_STEPS = _counter("engine_link_steps_total", (), "Engine steps that o
 ENGINE_LINK_DROPPED = _counter(
     "engine_link_dropped_total", (), "Engine steps that our plugin inside vLLM could not tell us in time."
 )
+ENGINE_LINK_UNUSED = _counter(
+    "engine_link_unused_total",
+    (),
+    "Engine steps that our plugin inside vLLM told us, and that are not in our timeline: a later one was used before, "
+    "or they were timed by the clock of another machine.",
+)
 
 # --- Whether upstream answers us ---
 

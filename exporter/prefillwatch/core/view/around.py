@@ -55,6 +55,7 @@ class EngineLinkNow(msgspec.Struct, frozen=True):
     connected: int
     steps: int
     dropped: int
+    unused: int  # left out of the timeline: too late, or by another clock
     unreadable: int
     parts: dict[tuple[int, str], float]
 
@@ -87,10 +88,15 @@ def tap_now(relays: Relays) -> TapNow:
 
 
 def engine_link_now(
-    links: EngineLinks, steps: EngineSteps, wire: Iterable[SlidingWindows], windows_s: Iterable[int], now_ns: int
+    links: EngineLinks,
+    steps: EngineSteps,
+    unused: int,
+    wire: Iterable[SlidingWindows],
+    windows_s: Iterable[int],
+    now_ns: int,
 ) -> EngineLinkNow:
     """``wire`` are the windows of the gaps that the taps showed."""
     steps.advance(now_ns)
     wire = list(wire)
     parts = {(seconds, part): value for seconds in windows_s for part, value in steps.parts(wire, seconds).items()}
-    return EngineLinkNow(links.connected, steps.steps, links.dropped, links.unreadable, parts)
+    return EngineLinkNow(links.connected, steps.steps, links.dropped, unused, links.unreadable, parts)

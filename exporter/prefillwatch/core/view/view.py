@@ -15,6 +15,7 @@ from prefillwatch.analysis.verdicts import Silence
 from prefillwatch.core.engine_steps import EngineSteps
 from prefillwatch.core.inputs import EngineLinks
 from prefillwatch.core.relays import Relays
+from prefillwatch.core.reported_steps import ReportedSteps
 from prefillwatch.core.view.account import Accountant
 from prefillwatch.core.view.around import EngineLinkNow, RelayNow, TapNow, engine_link_now, relay_now, tap_now
 from prefillwatch.core.view.in_flight import (
@@ -51,6 +52,7 @@ class Books(Protocol):
     relays: Relays
     upstream: UpstreamState
     engine_steps: EngineSteps
+    reported_steps: ReportedSteps
     engine_links: EngineLinks
     gpus: dict[str, GpuMemory]
     control: Control
@@ -177,7 +179,8 @@ class View:
         ledger, books = self._read(), self._books
         wire = [each.all_gaps for each in ledger.models.values()]
         windows_s = ledger.settings.windows
-        return engine_link_now(books.engine_links, books.engine_steps, wire, windows_s, self.now_ns)
+        unused = books.reported_steps.unused
+        return engine_link_now(books.engine_links, books.engine_steps, unused, wire, windows_s, self.now_ns)
 
     @cached_property
     def relays(self) -> tuple[RelayNow, ...]:

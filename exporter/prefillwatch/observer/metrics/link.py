@@ -12,6 +12,7 @@ def publish_link(registry: Registry, link: EngineLinkNow) -> None:
     registry.gauge(table.ENGINE_LINKS).set((), link.connected)
     registry.counter(table.ENGINE_LINK_STEPS).set_total((), link.steps)
     registry.counter(table.ENGINE_LINK_DROPPED).set_total((), link.dropped)
+    registry.counter(table.ENGINE_LINK_UNUSED).set_total((), link.unused)
     registry.counter(table.UNPARSED_EVENTS).set_total(("engine_link",), link.unreadable)
     parts: dict[Labels, float | None] = {
         (window_name(seconds), part): value for (seconds, part), value in link.parts.items()

@@ -17,6 +17,8 @@ MOST = 0.4
 UNSEEN_PROMPT = "prompt out of sight"
 #: The rule of a stall, as the glossary has it, in milliseconds.
 LEAST, FACTOR, ALWAYS = 100.0, 4.0, 1000.0
+#: From so much of that on the cause of a gap is known here, should anybody call it a stall.
+NEARLY = 0.6
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,9 @@ def _stalls(
     beat = clear * stride * max(interval / per_step, 1.0)  # between two events, when nothing is in the way
     for before, read in pairwise(reads):
         start, end = before[-1].read, read[0].read
-        # Who counts a fat event as one token may call shorter ones a stall; then its cause has to be right.
-        if end - start < min(max(LEAST, FACTOR * beat), ALWAYS):
+        # Who counts a fat event as one token, or has a baseline a little below the clear step, may call shorter ones a
+        # stall; then its cause has to be right.
+        if end - start < NEARLY * min(max(LEAST, FACTOR * beat), ALWAYS):
             continue
         brought = [token for event in read for token in event.tokens]
         usual = max(clear * stride * len(brought) / per_step, beat)

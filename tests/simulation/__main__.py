@@ -18,7 +18,7 @@ from tests.simulation import bars
 from tests.simulation.judge import pairs
 from tests.simulation.page import PAGE, page, plain
 from tests.simulation.play import played, run, scene
-from tests.simulation.rows import LONG_ROWS, ROWS, by_row, row_of
+from tests.simulation.rows import LONG_ROWS, ROWS, Rows, by_row, row_of
 from tests.simulation.shrink import Shrinker, as_test, worst
 
 
@@ -30,16 +30,18 @@ def main() -> int:
     parser.add_argument("--first", type=int, help="first seed (default: one that was not tried before)")
     parser.add_argument("--show", type=int, metavar="SEED", help="one run, stall by stall")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="its worst verdict, as a test that reads like one")
+    parser.add_argument("--minutes", action="store_true", help="the seed is one of those of minutes")
     parser.add_argument("--write", action="store_true", help="write docs/verdicts-measured.md")
     parser.add_argument("--check", action="store_true", help="whether any row is worse than it was")
     parser.add_argument("--raise", dest="fleets", action="append", choices=bars.FLEETS, help="write what was reached")
     parser.add_argument("--anew", action="store_true", help="… also where it is less than before")
     args = parser.parse_args()
+    rows = LONG_ROWS if args.minutes else ROWS
     if args.show is not None:
-        show(args.show)
+        show(args.show, rows)
         return 0
     if args.shrink is not None:
-        return shrink(args.shrink)
+        return shrink(args.shrink, rows)
     for fleet in map(bars.FLEETS.__getitem__, args.fleets or ()):
         bars.write(fleet, by_row(fleet.seeds, fleet.long_seeds), anew=args.anew)
     if args.fleets:
@@ -59,10 +61,12 @@ def main() -> int:
     return bool(worse)
 
 
-def show(seed: int) -> None:
-    name = row_of(seed)
+def show(seed: int, rows: Rows) -> None:
+    name = row_of(seed, rows)
     print(f"seed {seed}: {name}")
-    for said, true in pairs(run(*ROWS[name], seed)):
+    judged = run(*rows[name], seed)
+    print(judged.learned, *judged.pages)
+    for said, true in pairs(judged):
         moment = true or said
         assert moment is not None
         print(
@@ -72,9 +76,9 @@ def show(seed: int) -> None:
         )
 
 
-def shrink(seed: int) -> int:
-    row = row_of(seed)
-    whole = scene(*ROWS[row], seed)
+def shrink(seed: int, rows: Rows) -> int:
+    row = row_of(seed, rows)
+    whole = scene(*rows[row], seed)
     complaint = worst(played(whole))
     if complaint is None:
         print(f"seed {seed}: {row}: nothing is wrong")

@@ -195,6 +195,8 @@ class Scene:
     def incidents(self, kind: str = "freeze") -> list[dict[str, Any]]:
         """As the API shows them, the oldest first."""
         found = self.observed.observation.incidents(1000)
+        for each in found:
+            assert each["kind"] != "freeze" or each["victims"] <= each["decoding"], each
         return [each for each in found[::-1] if each["kind"] == kind]
 
     def incident(self, kind: str = "freeze") -> dict[str, Any]:

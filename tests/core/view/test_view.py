@@ -110,3 +110,28 @@ def test_one_that_is_over_is_remembered_with_what_its_end_showed() -> None:
     (over,) = observed.view().ended
     assert over.request_id == "reader"
     assert [(own.over, own.first_ns, own.last_ns) for own in over.sequences] == [(True, ns(50), ns(390))]
+
+
+def test_some_by_number_in_flight_or_just_over_and_no_others() -> None:
+    observed = Observed()
+    relay = Relay(observed)
+    stream = streaming(observed, relay, 400)
+    reader, waits = observed.view().requests
+    assert observed.view().owners == {reader.sequences[0].slot: reader.rid}
+    relay.end(420, stream)
+    relay.flush()
+    observed.advance(600)
+    view = observed.view()
+    assert {rid: each.request_id for rid, each in view.those({reader.rid, waits.rid, 99}).items()} == {
+        reader.rid: "reader",
+        waits.rid: "waits",
+    }
+    assert (view.in_flight(reader.rid), view.in_flight(waits.rid), view.owners) == (False, True, {})
+
+
+def test_who_had_no_token_yet_at_some_time_since_a_moment() -> None:
+    observed = Observed()
+    streaming(observed, Relay(observed), 400)
+    view = observed.view()
+    assert [each.request_id for each in view.without_token(ns(100))] == ["waits"]
+    assert [each.request_id for each in view.without_token(ns(-1))] == ["waits", "reader"]

@@ -31,7 +31,7 @@ class Few:
         return {each.rid: each for each in self.observed.view().requests}
 
     def follow(self) -> None:
-        self.lanes.follow(self.requests)
+        self.lanes.follow(self.observed.view().owners)
 
     @property
     def shown(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -124,9 +124,13 @@ def load_by_model(
     )
 
 
-def requests_now(ledger: Ledger, names: Sequence[str], silences: Mapping[int, Silence]) -> Iterator[RequestNow]:
-    requests = [each for each in ledger.requests.values() if each.generating]
-    in_service = {rid for rid, _ in ledger.timeline.in_service_now()}
+def requests_now(
+    requests: Sequence[Request],
+    ledger: Ledger,
+    names: Sequence[str],
+    silences: Mapping[int, Silence],
+    in_service: Collection[Hashable],
+) -> Iterator[RequestNow]:
     spans = ledger.book.spans([slot for each in requests for slot in each.slots.values()])
     for request in requests:
         over = request.over

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -90,7 +90,37 @@ class View:
     @cached_property
     def requests(self) -> tuple[RequestNow, ...]:
         """Those in flight that make tokens, in the order they came."""
-        return tuple(requests_now(self._read(), self._books.names.labels, self._silences))
+        return self._made([each for each in self._read().requests.values() if each.generating])
+
+    @cached_property
+    def owners(self) -> dict[int, int]:
+        """By slot the request that has it, by its number."""
+        return {slot: each.rid for each in self._read().requests.values() for slot in each.slots.values()}
+
+    def those(self, rids: Collection[int]) -> dict[int, RequestNow]:
+        """Some by number, in flight or among the latest that ended; those that are not known any more are left out."""
+        known = self._read().requests
+        found = {each.rid: each for each in self._made([known[rid] for rid in rids if rid in known])}
+        if len(found) < len(rids):
+            found |= {each.rid: each for each in self.ended if each.rid in rids and each.rid not in found}
+        return found
+
+    def in_flight(self, rid: int) -> bool:
+        return rid in self._read().requests
+
+    def without_token(self, since_ns: int) -> tuple[RequestNow, ...]:
+        """Those without a first token, and those that were without one at some time since then."""
+        requests = [each for each in self._read().requests.values() if each.generating]
+        quick = [each for each in requests if each.first_ns > since_ns and each.sent_ns > since_ns]
+        return self._made([each for each in requests if each.in_prefill] + quick)
+
+    def _made(self, requests: list[Request]) -> tuple[RequestNow, ...]:
+        ledger, labels = self._read(), self._books.names.labels
+        return tuple(requests_now(requests, ledger, labels, self._silences, self._in_service))
+
+    @cached_property
+    def _in_service(self) -> frozenset[Hashable]:
+        return frozenset(rid for rid, _ in self._read().timeline.in_service_now())
 
     @cached_property
     def ended(self) -> tuple[RequestNow, ...]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -33,7 +33,7 @@ from prefillwatch import __version__
 from prefillwatch.contract import limits
 from prefillwatch.contract.causes import CAUSES
 from prefillwatch.core.core import Core
-from prefillwatch.core.view import RequestNow, StallNow, View
+from prefillwatch.core.view import StallNow, View
 from prefillwatch.observer.live.lanes import MOST_LANES, Lane, Lanes
 from prefillwatch.observer.live.prefills import Prefills
 from prefillwatch.units import NS
@@ -113,7 +113,7 @@ class LiveFeed:
             },
             "figures": shown.figures,
             "incidents": shown.incidents,
-            **shown.whole(),
+            **shown.whole(self._view()),
         }
         return b"retry: %d\n" % RETRY_MS + event("hello", hello)
 
@@ -159,18 +159,17 @@ class _Shown:
         self._stalls: dict[Hashable, list[Any]] = {}
         self._count = 0
         self._now: list[int] = []
-        self._requests: dict[int, RequestNow] = {}
         self.now_ns = 0
         self.figures: dict[str, Any] = {}
         self.figures_ns = 0
         self.incidents: list[dict[str, Any]] = []
 
-    def whole(self) -> dict[str, Any]:
-        """Everything as of the last frame."""
+    def whole(self, view: View) -> dict[str, Any]:
+        """Everything that the frames so far have shown."""
         return {
             "t": self.lanes.ms(self.now_ns),
             "now": self._now,
-            "lanes": [self._describe(lane) for lane in self.lanes.all.values() if lane not in self.lanes.new],
+            "lanes": self._described(view, (lane for lane in self.lanes.all.values() if lane not in self.lanes.new)),
             "prefills": self._prefills.all(),
             "in_service": self._prefills.in_service,
             "stalls": list(self._stalls.values()),
@@ -180,12 +179,11 @@ class _Shown:
         """What is new."""
         lanes = self.lanes
         self.now_ns = view.known_ns
-        self._requests = {each.rid: each for each in view.requests}
-        lanes.follow(self._requests)
+        lanes.follow(view.owners)
         lanes.stalled(stall.slot for stall in view.stalls)
         begun, over, sized = self._prefills.now(view)
         changes: dict[str, Any] = {
-            "lanes": self._new_lanes(view),
+            "lanes": self._described(view, lanes.drain_new()),
             "gone": lanes.drain_gone(),
             "bursts": lanes.drain_bursts(),
             "prefills": begun,
@@ -210,19 +208,20 @@ class _Shown:
         }
         return frame | {name: value for name, value in changes.items() if value}
 
-    def _new_lanes(self, view: View) -> list[list[Any]]:
+    def _described(self, view: View, lanes: Iterable[Lane]) -> list[list[Any]]:
         """Some may have come and gone since the last frame; of hundreds, those that the core still knows."""
-        new = self.lanes.drain_new()
-        if any(lane.rid not in self._requests for lane in new):
-            self._requests = {each.rid: each for each in view.ended} | self._requests
-        return [self._describe(lane) for lane in new if lane.rid in self._requests]
-
-    def _describe(self, lane: Lane) -> list[Any]:
-        request = self._requests[lane.rid]
-        sequence = next((each for each in request.sequences if each.slot == lane.slot), None)
-        choice, first_ns, last_ns = (sequence.choice, sequence.first_ns, sequence.last_ns) if sequence else (0, 0, 0)
-        first_ms, last_ms = (self.lanes.ms(at) if at else None for at in (first_ns, last_ns))
-        return [lane.number, request.request_id, choice, request.model, request.prompt_tokens, first_ms, last_ms]
+        lanes, described = list(lanes), []
+        requests = view.those({lane.rid for lane in lanes})
+        for lane in lanes:
+            request = requests.get(lane.rid)
+            if request is None:
+                continue
+            sequence = next((each for each in request.sequences if each.slot == lane.slot), None)
+            span = (sequence.first_ns, sequence.last_ns) if sequence else (0, 0)
+            first_ms, last_ms = (self.lanes.ms(at) if at else None for at in span)
+            name, choice, model = request.request_id, sequence.choice if sequence else 0, request.model
+            described.append([lane.number, name, choice, model, request.prompt_tokens, first_ms, last_ms])
+        return described
 
     def _changed(self, view: View) -> list[list[Any]]:
         changed = []

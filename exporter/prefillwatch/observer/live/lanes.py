@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from prefillwatch.core.view import RequestNow
 from prefillwatch.units import MS
 
 #: More streams than this have no lane until one is free; those that stall get one all the same.
@@ -100,16 +99,14 @@ class Lanes:
         self.gone.append(lane.number)
         self._parting.append(lane)
 
-    def follow(self, requests: Mapping[int, RequestNow]) -> None:
+    def follow(self, owners: Mapping[int, int]) -> None:
         """Close the lanes of sequences that are over, and open some for those that have none as long as there is room.
-        ``requests`` are all in flight, by their number."""
-        for lane in [each for each in self.all.values() if each.rid not in requests]:
+        ``owners`` has by slot the number of the request that has it."""
+        for lane in [each for each in self.all.values() if owners.get(each.slot) != each.rid]:
             self._close(lane)
-        for request in requests.values():
-            if len(self.all) >= self._most:
-                return
-            for sequence in request.sequences:
-                self._lane(sequence.slot)
+        if len(self.all) < self._most:
+            for slot in owners.keys() - self.all.keys():
+                self._lane(slot)
 
     def stalled(self, slots: Iterable[int]) -> None:
         """These slots stall, or did a moment ago. Those of them without a lane get that of somebody who is well."""

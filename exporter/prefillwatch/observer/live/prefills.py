@@ -38,26 +38,23 @@ class Prefills:
     def now(self, view: View) -> tuple[list[list[Any]], list[list[Any]], list[list[int]]]:
         """Descriptions of those that are new or whose size is known better; [number, until, had a first token] of those
         that are over; [number, size] of those that were over before it was known."""
-        waiting = [each for each in view.requests if each.in_prefill]
+        unanswered = view.without_token(self._since_ns)
+        waiting = [each for each in unanswered if each.in_prefill]
         self.count = len(waiting)
-        since_ns = self._since_ns
-        quick = [each for each in view.requests if each.first_ns > since_ns and each.sent_ns > since_ns]
-        self._begin((*waiting, *quick))
-        known: dict[int, RequestNow] = {}
-        if self._waiting or self._answered:
-            known = {each.rid: each for each in (*view.ended, *view.requests)}
+        self._begin(unanswered)
+        known = view.those({*self._waiting, *self._answered})
         for shown in (*self._waiting.values(), *self._answered.values()):
             shown.request = known.get(shown.request.rid, shown.request)
         changed = [self._describe(shown) for shown in self._changed(self._waiting)]
         sized = [[shown.number, shown.tokens] for shown in self._changed(self._answered)]
         over = self._over({each.rid for each in waiting}, view.known_ns)
         # Usage, which has the true size, comes with the end of most answers.
-        in_flight = {each.rid for each in view.requests} if self._answered else set()
-        for rid in [rid for rid, each in self._answered.items() if each.request.prompt_exact or rid not in in_flight]:
-            del self._answered[rid]
+        for rid, shown in list(self._answered.items()):
+            if shown.request.prompt_exact or not view.in_flight(rid):
+                del self._answered[rid]
         self._since_ns = view.known_ns
         self.in_service = [each.number for each in self._waiting.values() if each.request.in_service]
-        if waiting and not self.in_service and not any(each.decoding for each in view.requests):
+        if waiting and not self.in_service and not any(each.decoding for each in view.load):
             # Without a stream to show the engine's steps nobody knows; but it works on something.
             self.in_service = [each.number for each in list(self._waiting.values())[:1]]
         return changed, over, sized

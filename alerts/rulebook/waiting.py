@@ -16,6 +16,8 @@ from alerts.rulebook.rule import (
 )
 from alerts.rulebook.source import Source
 
+from prefillwatch.wire.routes import WRITING
+
 
 def waiting_alerts(source: Source) -> tuple[Alert, ...]:
     names = Names(source)
@@ -119,7 +121,7 @@ def _preemption_storm(n: Names) -> Alert:
     counts now, which may be less than it had carried over restarts, and then Prometheus takes all of it for new."""
     s, name = n.source, "PreemptionStorm"
     preemptions = f"sum without (engine) (rate({n.metric('preemptions_total')}[{n.window}]))"
-    requests = f"rate({n.raw('requests_total', endpoint='~' + '|'.join(GENERATING))}[{n.window}])"
+    requests = f"rate({n.raw('requests_total', endpoint='~' + '|'.join(sorted(WRITING)))}[{n.window}])"
     return Alert(
         name=name,
         severity="warning",
@@ -141,10 +143,6 @@ def _preemption_storm(n: Names) -> Alert:
             f"Each of them is computed anew, and its reader waits meanwhile; p99 over all gaps can stay calm."
         ),
     )
-
-
-#: The endpoints that generate; the others cannot be preempted.
-GENERATING = ("chat_completions", "completions", "responses", "messages")
 
 
 def _queue_saturation(n: Names) -> Alert:

@@ -14,10 +14,10 @@ from grafana.generator.series import (
     WINDOW,
 )
 
-from prefillwatch.wire.routes import GENERATING
+from prefillwatch.wire.routes import WRITING
 
 #: Endpoints that have targets; scrapes of the engine's metrics and the like are requests too.
-FOR_TEXT = "|".join(sorted(GENERATING))
+FOR_TEXT = "|".join(sorted(WRITING))
 
 
 def kv_cache() -> Section:

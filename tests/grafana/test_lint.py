@@ -12,7 +12,7 @@ import yaml
 from grafana.render.model import FOLDER, load_all, panels
 from tests.grafana.promql import problems
 
-from prefillwatch.wire.routes import GENERATING
+from prefillwatch.wire.routes import WRITING
 
 DASHBOARDS = load_all()
 PANELS = {
@@ -197,7 +197,7 @@ def test_only_requests_for_text_can_keep_a_promise(panel: dict[str, Any]) -> Non
     for expr in expressions(panel):
         if "requests_within_slo_total" in expr:
             (of,) = re.findall(r"requests_total\{[^}]*endpoint=~\"([^\"]+)\"", expr)
-            assert set(of.split("|")) == GENERATING
+            assert set(of.split("|")) == WRITING
 
 
 def is_logarithmic(panel: dict[str, Any]) -> bool:

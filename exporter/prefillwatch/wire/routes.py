@@ -7,11 +7,15 @@ from urllib.parse import unquote
 
 #: Endpoints whose answers are only told whole: the engine reads a prompt, and writes nothing that could be timed.
 READING: Final = frozenset({"embeddings", "pooling", "classify", "score", "rerank"})
-#: Endpoints on which the engine works and whose prompts are read in depth. Most of the others write text.
-GENERATING: Final = READING | {
-    *("chat_completions", "completions", "responses", "messages", "cohere_chat", "audio"),
-    "native",  # servers' own
-}
+#: Endpoints whose answers are text that comes token by token.
+WRITING: Final = frozenset(
+    {
+        *("chat_completions", "completions", "responses", "messages", "cohere_chat", "audio"),
+        "native",  # servers' own
+    }
+)
+#: Endpoints on which the engine works and whose prompts are read in depth.
+GENERATING: Final = READING | WRITING
 
 # The longest matching end of a path wins, so that servers mounted under a prefix are recognised too.
 _ROUTES: Final[dict[tuple[str, ...], str]] = {

@@ -86,7 +86,7 @@ class Ledger:
     def read_again(self, request: Request) -> None:
         """More is known of the prompt of a request that was received."""
         self.sizing.estimate(request)
-        self.timeline.sized(request.rid, request.prompt_tokens, request.uncached_tokens, sure=False)
+        self._size(request, sure=False)
 
     def streams(self, request: Request) -> None:
         """The answer is a stream, whatever was read in the request."""
@@ -98,17 +98,26 @@ class Ledger:
         again = bool(request.sent_ns)
         request.sent_ns = time_ns
         if request.generating and not again:
-            self.timeline.sent(
-                request.rid, time_ns, request.prompt_tokens, request.uncached_tokens, streamed=request.streaming
-            )
+            tokens, uncached = request.prompt_tokens, request.uncached_tokens
+            if request.prompts > 1 and request.streaming:
+                self.timeline.sent_several(request.rid, time_ns, request.prompts, tokens, uncached)
+            else:
+                self.timeline.sent(request.rid, time_ns, tokens, uncached, streamed=request.streaming)
             self.causes.sent(request)
 
     def sized(self, request: Request, prompt_tokens: int, cached_tokens: int | None) -> None:
         """Usage reported the size of the prompt."""
         if self.sizing.reported(request, prompt_tokens, cached_tokens):
-            self.timeline.sized(request.rid, prompt_tokens, request.uncached_tokens)
+            self._size(request)
             if request.first_ns:
                 self._figures.prompt(request, request.last_ns)
+
+    def _size(self, request: Request, *, sure: bool = True) -> None:
+        tokens, uncached = request.prompt_tokens, request.uncached_tokens
+        if request.prompts > 1 and request.streaming:
+            self.timeline.sized_several(request.rid, request.prompts, tokens, uncached, sure=sure)
+        else:
+            self.timeline.sized(request.rid, tokens, uncached, sure=sure)
 
     def token(self, request: Request, choice: int, time_ns: int, events: int, chars: int = 0, tokens: int = 0) -> None:
         """A read completed so many token events of this choice; ``chars`` long is their text, and they carried so many
@@ -218,6 +227,8 @@ class Ledger:
         self.causes.watch.begin(slot, request)
         self.heartbeat.joined(slot, time_ns, seen=seen)
         self._figures.decoding(request.model, 1, time_ns)
+        if request.prompts > 1 and len(request.slots) == request.sequences:
+            self.timeline.gone(-request.rid, time_ns)  # all of its prompts have been read
         if not request.first_ns:
             request.first_ns = time_ns
             request.doubtful = False
@@ -245,6 +256,8 @@ class Ledger:
                 self._figures.split(request, split.queue_ns, split.prefill_ns)
         ended, self._ended = self._ended, []
         for request, time_ns, outcome in ended:
+            if request.prompts > 1:
+                self.timeline.gone(-request.rid, time_ns)
             if not request.first_ns:
                 self.timeline.gone(request.rid, time_ns, reads_on=self._reads_on and outcome == CLIENT_CLOSED)
             self.causes.left(request, time_ns, outcome)

@@ -216,6 +216,7 @@ class Exchange:
         request.text_only = facts.complete and not facts.media
         request.streaming = bool(facts.stream)
         request.sequences = max(facts.prompts * facts.choices, 1)
+        request.prompts = max(facts.prompts, 1)
         request.prefix = facts.prefix
         if facts.prompt_tokens is not None and facts.complete:
             request.prompt_tokens, request.prompt_exact = facts.prompt_tokens, True
@@ -228,7 +229,7 @@ class Exchange:
         request.prompt_chars = facts.prompt_chars
         request.text_only = facts.text_only
         request.streaming = facts.streaming
-        request.sequences = facts.sequences
+        request.sequences, request.prompts = facts.sequences, facts.prompts
         request.prefix = facts.prefix
         if facts.prompt_tokens is not None:
             request.prompt_tokens, request.prompt_exact = facts.prompt_tokens, True

@@ -143,6 +143,7 @@ def request_facts(exchange: Exchange, most_digests: int | None = None) -> bytes:
             prompt_tokens=request.prompt_tokens if request.prompt_exact else None,
             no_tokens_due=exchange.facts.max_tokens == 0,
             sequences=request.sequences,
+            prompts=request.prompts,
             unread=exchange.unread,
         )
     )

@@ -36,6 +36,7 @@ class RecordedRequest(msgspec.Struct, frozen=True, array_like=True):
     no_tokens_due: bool
     sequences: int = 1
     unread: str = ""  # why only the size of the body counts
+    prompts: int = 1
 
 
 class RecordedRead(msgspec.Struct, frozen=True, array_like=True):

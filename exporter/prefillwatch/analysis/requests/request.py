@@ -20,6 +20,7 @@ class Request:
     request_id: str = ""
     streaming: bool = True  # a JSON answer shows no first token
     sequences: int = 1  # of tokens that it asked for: prompts times choices
+    prompts: int = 1
     sent_ns: int = 0
     first_ns: int = 0
     over_ns: int = 0  # ended without a first token

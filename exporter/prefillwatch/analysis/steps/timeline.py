@@ -132,6 +132,17 @@ class PrefillTimeline:
         uncached = tokens if uncached is None else uncached
         self._queue.enter(Prompt(rid, t_ns, max(1, tokens), max(1, uncached), streamed))
 
+    def sent_several(self, rid: int, t_ns: int, prompts: int, tokens: int, uncached: int) -> None:
+        """A list of prompts went upstream, with so many tokens together. The first token of any shows where one of them
+        was read; the others are found in what long steps have left, under the negative number."""
+        self.sent(rid, t_ns, tokens // prompts, uncached // prompts)
+        self.sent(-rid, t_ns, tokens - tokens // prompts, uncached - uncached // prompts, streamed=False)
+
+    def sized_several(self, rid: int, prompts: int, tokens: int, uncached: int, *, sure: bool = True) -> None:
+        """The size of a list of prompts became known better."""
+        self.sized(rid, tokens // prompts, uncached // prompts, sure=sure)
+        self.sized(-rid, tokens - tokens // prompts, uncached - uncached // prompts, sure=sure)
+
     def sized(self, rid: Hashable, tokens: int, uncached: int | None = None, *, sure: bool = True) -> None:
         """The size of a prompt became known better, often late; ``sure``: usage told its true size."""
         prompt = self._queue[rid]

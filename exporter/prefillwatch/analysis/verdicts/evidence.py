@@ -99,6 +99,7 @@ class FactLog:
                 break
             for rid, each in fact.members:
                 assert isinstance(rid, int)
+                rid = abs(rid)  # the others of a list of prompts are under the negative number
                 tokens[rid] = tokens.get(rid, 0) + each
         return tokens
 

@@ -16,7 +16,7 @@ APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox tests/fore
 # Directories whose tests need nothing but Python, but for those that are marked `apart`.
 PURE := tests/analysis tests/contract tests/core tests/doctor tests/export tests/report tests/settings tests/story tests/wire
 
-.PHONY: help demo pure test lint format reference unit e2e sandbox real truth bench bench-smoke hostile foreign foreign-nginx soak sensitivity simulate tools wheel clean
+.PHONY: help lock demo pure test lint format reference unit e2e sandbox real truth bench bench-smoke hostile foreign foreign-nginx soak sensitivity simulate tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -54,7 +54,8 @@ e2e: $(READY) tools ## the whole sidecar in front of the simulated vLLM, and its
 	$(BIN)/pytest tests/e2e --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
 
 sandbox: $(READY) ## the whole sidecar under the confinement of the shipped unit and pod (as root)
-	@scripts/tools systemd-analyze ip sysctl nsenter
+	@scripts/tools systemd-analyze ip sysctl nsenter buildah podman runc mmdebstrap
+	scripts/environment $(PYTHON) $(VENV) --group dev --group sandbox
 	$(BIN)/pytest tests/sandbox $(ARGS)
 
 real: $(READY) ## a real vLLM and llama.cpp on the CPU (downloads about 1 GB the first time)
@@ -93,6 +94,9 @@ sensitivity: $(READY) ## each tunable of the method moved by 30 %: what real rec
 
 simulate: $(READY) ## verdicts judged by simulated engines that know the truth, written to docs/: make simulate SEEDS=10000 [WRITE=]
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(WRITE),--write) $(ARGS)
+
+lock: ## pin the image's packages anew, with hashes, from pyproject.toml
+	scripts/lock $(PYTHON)
 
 tools:
 	@scripts/tools promtool systemd-analyze

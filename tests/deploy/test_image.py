@@ -1,4 +1,4 @@
-"""The Dockerfile: what can be told without an engine to build it."""
+"""The Dockerfile: what can be told without building it; that is done in tests/sandbox/test_image.py."""
 
 from __future__ import annotations
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
 from tests.e2e.processes import Command, Sidecar, Sim
 from tests.e2e.traffic import paste_document, readers
 from tests.kit.eventually import eventually
@@ -45,6 +48,14 @@ def test_a_freeze_is_told_while_it_can_be_asked_for_and_later_from_a_file(
     page = httpx.get(f"{sidecar.admin}/explain", params={"id": name})
     assert page.status_code == 200
     assert "<svg " in page.text
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        shown = browser.new_page(color_scheme="dark")
+        shown.goto(f"{sidecar.admin}/explain?id={name}")
+        result = Axe().run(shown)
+        assert result.violations_count == 0, result.generate_report()
+        assert shown.locator("svg text").first.is_visible()
+        browser.close()
     unknown = start(Command, "explain", "y-9", "--from", sidecar.admin)
     assert unknown.wait() == 1
     assert name in unknown.output

@@ -59,7 +59,15 @@ class Engine:
         (release,) = re.findall(r"^ARG BASE=python:.*-slim-([a-z]+)$", DOCKERFILE.read_text(), re.MULTILINE)
         base = self._folder / "base.tar"
         with self._timed("base"):
-            _run("mmdebstrap", "--quiet", "--variant=apt", f"--include={_PACKAGES}", release, str(base))
+            _run(
+                "mmdebstrap",
+                "--quiet",
+                "--variant=apt",
+                "--dpkgopt=force-unsafe-io",
+                f"--include={_PACKAGES}",
+                release,
+                str(base),
+            )
             self.ask("import", "--quiet", str(base), _BASE)
             base.unlink()
         with self._timed("image"):

@@ -64,7 +64,7 @@ def html(blocks: Sequence[Block], title: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)} – prefillwatch</title>\n"
         '<link rel="icon" href="data:,">\n<link rel="stylesheet" href="page/page.css">\n</head>\n'
-        '<body class="story">\n<p><a href=".">prefillwatch</a></p>\n'
+        '<body class="story">\n<nav aria-label="Back"><a href=".">prefillwatch</a></nav>\n'
         f'<main class="plain">\n{body}\n</main>\n</body>\n</html>\n'
     )
 

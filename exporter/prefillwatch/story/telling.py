@@ -228,7 +228,7 @@ def _other_budget(account: Account) -> Iterator[Block]:
     rows = [_reading_row("as it was", now)]
     if then is not None and then.budget != now.budget:
         rows.append(_reading_row("as advised", then))
-    yield Table(("", "tokens per step", "steps", "longest step", "its first token after"), rows)
+    yield Table(("budget", "tokens per step", "steps", "longest step", "its first token after"), rows)
     if account.advice:
         yield Text(f"Advice for it: {account.advice}.")
 

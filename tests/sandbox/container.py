@@ -32,6 +32,8 @@ _PACKAGES = "ca-certificates,python-is-python3,python3,python3-venv"
 MEMORY = 2**30
 PROCESSES = 256
 DESCRIPTORS = 4096
+#: The first start reads a whole image from the disk.
+START_S = 60.0
 
 
 class Engine:
@@ -136,9 +138,13 @@ class Container(Sidecar):
         told = [word for key, value in variables.items() for word in ("--env", f"PREFILLWATCH_{key.upper()}={value}")]
         where = ["--name", name, "--network", f"ns:{network.path}", "--no-hosts"]
         Command.__init__(self, program=engine.podman("run", *where, *limits, *told, TAG))
-        self.url = network.from_here(self.wait_for(r"point clients at (http://\S+)"))
-        self.admin = network.from_here(self.wait_for(r"metrics: (http://\S+)/metrics"))
-        eventually(lambda: self.readiness() == 200)
+        try:
+            self.url = network.from_here(self.wait_for(r"point clients at (http://\S+)"))
+            self.admin = network.from_here(self.wait_for(r"metrics: (http://\S+)/metrics"))
+            eventually(lambda: self.readiness() == 200, lambda: f"it is not ready: {self.output}", START_S)
+        except AssertionError:
+            self.remove()
+            raise
 
     def inspect(self) -> dict[str, Any]:
         (found,) = json.loads(self._engine.ask("container", "inspect", self.name))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Final
 
 #: No moment at all.
@@ -16,14 +17,13 @@ NEVER: Final = 2**63 - 1
 if sys.version_info >= (3, 13):
 
     def _create() -> int:
-        return os.timerfd_create(os.CLOCK_MONOTONIC, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
+        return os.timerfd_create(time.CLOCK_MONOTONIC, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
 
     def _set(fd: int, due_ns: int) -> None:
         os.timerfd_settime_ns(fd, flags=os.TFD_TIMER_ABSTIME, initial=due_ns)
 
 else:
     import ctypes
-    import time
 
     _ABSOLUTE: Final = 1
     _libc: Final = ctypes.CDLL(None, use_errno=True)

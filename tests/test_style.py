@@ -56,3 +56,17 @@ def test_sections_begin_in_one_way() -> None:
     rules = {line for line in lines if re.match(r"# ?[-=#]{3,}", line)}
     assert len(rules) > 20
     assert not {line for line in rules if not re.fullmatch(r"# --- \S.*\S ---", line)}
+
+
+def test_a_string_stands_nowhere_but_as_a_docstring() -> None:
+    """What a field means stands above it, as of a constant."""
+    loose = [
+        (name_of(path), statement.lineno)
+        for path in FILES
+        for scope in ast.walk(ast.parse(path.read_text()))
+        if isinstance(scope, ast.Module | ast.ClassDef)
+        for statement in scope.body[1:]
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if isinstance(statement.value.value, str)
+    ]
+    assert not loose

@@ -89,8 +89,8 @@ class Engine:
     log_dir: Path
     flags: Sequence[str] = ()
     steplog: bool = True
+    #: In place of `server_command`.
     command: Callable[[int, Sequence[str]], list[str]] | None = None
-    """In place of `server_command`."""
     environment: Mapping[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
 

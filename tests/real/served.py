@@ -27,10 +27,10 @@ class Sent:
     shared_prefix: dict[str, Any] | None
     max_tokens: int
     path: str = CHAT
+    #: It goes to the engine itself, where there is a sidecar before it.
     past_sidecar: bool = False
-    """It goes to the engine itself, where there is a sidecar before it."""
+    #: Seconds after which its client leaves; 0: it stays.
     leaves_after: float = 0.0
-    """Seconds after which its client leaves; 0: it stays."""
     answer: Answer | None = None
 
 

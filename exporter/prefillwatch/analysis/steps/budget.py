@@ -56,8 +56,8 @@ class Policy(NamedTuple):
 
     budget: int
     chunked: bool = True
+    #: Tokens of one prompt per step.
     cap: int = UNLIMITED
-    """Tokens of one prompt per step."""
 
     def engine(self, law: StepLaw, proven: bool = False) -> Engine:
         return Engine(self.budget, self.cap, self.chunked, proven, law)
@@ -78,12 +78,12 @@ class Run:
     tuning: Tuning = DEFAULT
     law: StepLaw = field(default_factory=StepLaw)
     misfits: dict[Policy, float] = field(default_factory=dict)
+    #: Misfits of the policies that `misfits_of` was asked for.
     in_turn: FloatArray = field(default_factory=lambda: np.zeros(0))
-    """Misfits of the policies that `misfits_of` was asked for."""
+    #: The first step after those made up from first tokens: they may have been any number of steps.
     begin: int = field(init=False)
-    """The first step after those made up from first tokens: they may have been any number of steps."""
+    #: Whether it is known how many tokens were served: no client left while its prompt may have been read.
     whole: bool = field(init=False)
-    """Whether it is known how many tokens were served: no client left while its prompt may have been read."""
     tells_budget: bool = field(init=False)
 
     def __post_init__(self) -> None:

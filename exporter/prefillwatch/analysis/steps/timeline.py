@@ -63,16 +63,16 @@ class StepFacts:
     start_ns: int
     end_ns: int
     decoders: int
+    #: Uncached prompt tokens in it.
     prefill_tokens: int
-    """Uncached prompt tokens in it."""
+    #: Requests whose prompts were in it, and how many tokens of each.
     members: tuple[tuple[Hashable, int], ...]
-    """Requests whose prompts were in it, and how many tokens of each."""
+    #: False: no stream was decoding, so its start and whether it was one step are inferred.
     observed: bool
-    """False: no stream was decoding, so its start and whether it was one step are inferred."""
+    #: What it would have taken without a prompt.
     clear_ns: int = 0
-    """What it would have taken without a prompt."""
+    #: Size of the largest prompt in it.
     largest: int = 0
-    """Size of the largest prompt in it."""
 
     @property
     def excess_ns(self) -> int:

@@ -26,15 +26,15 @@ _SURELY: Final = 1 - 1e-9
 class Return(NamedTuple):
     """More about a read that may have ended a stall."""
 
+    #: That it brought, in units of the stream's average token event.
     tokens: float
-    """That it brought, in units of the stream's average token event."""
     chars: int = 0
+    #: Of the stream, in all reads before it; 0 while they are too few for an average.
     chars_before: int = 0
-    """Of the stream, in all reads before it; 0 while they are too few for an average."""
+    #: Token events in the same reads.
     events_before: int = 0
-    """Token events in the same reads."""
+    #: Token events of the read before it, if that was the first of the stream.
     first_burst: int = 0
-    """Token events of the read before it, if that was the first of the stream."""
 
     def held_back(self, events: int) -> float:
         """Tokens that its text must hold beyond one per event; 0 while the average text of one is not known."""
@@ -49,8 +49,8 @@ class Silence(NamedTuple):
     slot: int
     request: Request
     seconds: float
+    #: It is a stall already.
     frozen: bool
-    """It is a stall already."""
 
 
 class StallWatch:

@@ -20,10 +20,10 @@ class RelayNow(msgspec.Struct, frozen=True):
 
     index: int
     stats: RelayStats | None
+    #: How old what it sends now is; 0: it keeps up.
     behind_s: float
-    """How old what it sends now is; 0: it keeps up."""
+    #: Exchanges in flight that we know of.
     followed: int
-    """Exchanges in flight that we know of."""
     packets: int
     dropped: int
     lost_streams: int
@@ -44,8 +44,8 @@ class TapNow(msgspec.Struct, frozen=True):
 
     unreadable: int
     out_of_order: int
+    #: By reason.
     bodies_unread: dict[str, int]
-    """By reason."""
 
 
 class EngineLinkNow(msgspec.Struct, frozen=True):

@@ -18,14 +18,14 @@ class SequenceNow(msgspec.Struct, frozen=True, gc=False):
 
     choice: int
     slot: int
+    #: It said that it is done.
     over: bool
-    """It said that it is done."""
+    #: Since its last token; 0 where none is owed, or its own reader holds it up.
     silent_s: float
-    """Since its last token; 0 where none is owed, or its own reader holds it up."""
+    #: It stalls: by the one definition there is, which gauges, state and page share.
     frozen: bool
-    """It stalls: by the one definition there is, which gauges, state and page share."""
+    #: Of its tokens; 0: not seen.
     first_ns: int
-    """Of its tokens; 0: not seen."""
     last_ns: int
 
 
@@ -45,10 +45,10 @@ class RequestNow(msgspec.Struct, frozen=True):
     prompt_exact: bool
     token_events: int
     client_blocked: bool
+    #: Sent, and no token yet.
     in_prefill: bool
-    """Sent, and no token yet."""
+    #: Its prompt is probably in the step that runs.
     in_service: bool
-    """Its prompt is probably in the step that runs."""
     decoding: int
     sequences: tuple[SequenceNow, ...]
 
@@ -68,8 +68,8 @@ class ModelLoad(msgspec.Struct, frozen=True):
 class StallNow(msgspec.Struct, frozen=True):
     """One that lasts, or ended a moment ago and may yet get another cause. ``ended_ns`` 0: it lasts."""
 
+    #: Sets it apart from others, and is what `View.stall` of a later view takes; nothing else is to be read from it.
     key: Hashable
-    """Sets it apart from others, and is what `View.stall` of a later view takes; nothing else is to be read from it."""
     rid: int
     slot: int
     started_ns: int

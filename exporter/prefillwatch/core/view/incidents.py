@@ -12,8 +12,8 @@ from prefillwatch.analysis.delays import Evidence, Incident
 class IncidentHead(msgspec.Struct, frozen=True):
     """Which one it is. Nothing had to be summed up for it."""
 
+    #: What a part of a view about this one takes; nothing else is to be read from it.
     key: Hashable
-    """What a part of a view about this one takes; nothing else is to be read from it."""
     number: int
     kind: str
     cause: str
@@ -48,8 +48,8 @@ class IncidentNow(IncidentHead, frozen=True):
     worst_ns: int
     baseline_ns: float
     evidence: Evidence
+    #: The largest shares first.
     culprits: tuple[CulpritNow, ...]
-    """The largest shares first."""
 
 
 def incident_head(incident: Incident) -> IncidentHead:

@@ -26,15 +26,15 @@ class ModelFigures(msgspec.Struct, frozen=True):
     """None: nothing is known yet, or there was nothing in the window."""
 
     model: str
+    #: By population too.
     gaps: dict[tuple[Window, str], GapFigures]
-    """By population too."""
+    #: By prompt bucket too.
     first_token_p99_s: dict[tuple[Window, str], float | None]
-    """By prompt bucket too."""
     longest_prompt: dict[Window, float | None]
     interference: dict[Window, float | None]
     correlation: dict[Window, float | None]
+    #: By the number of streams that decoded; running totals.
     concurrency: tuple[LevelTotals, ...]
-    """By the number of streams that decoded; running totals."""
 
 
 class ModelAdvice(msgspec.Struct, frozen=True):

@@ -64,7 +64,7 @@ function fillIncident(item, incident) {
   else if (incident.cause !== 'prefill') item.append(make('p', sentence(causeWords(incident.cause)), 'who'));
   const story = make('a', 'The whole story');
   story.href = `explain?id=${encodeURIComponent(incident.id)}`;
-  item.append(story);
+  item.append(story, ' ');
   const wasSeen = (incident.started_at + incident.duration_seconds) * 1000 > known.since;
   if (!incident.ongoing && wasSeen) item.append(showButton(incident));
 }

@@ -33,8 +33,8 @@ class Lane:
     rid: int
     slot: int
     ticks: list[int] = field(default_factory=list)
+    #: Whether it stalls now or did a moment ago.
     stalled: bool = False
-    """Whether it stalls now or did a moment ago."""
 
 
 class Lanes:

@@ -110,7 +110,7 @@ class Figures:
         books = self._models[model]
         self._sink.lagged(model, lagged)
         books.judged(seconds, in_service, now_ns)
-        books.correlation.add(now_ns // NS, float(seconds.max()), int(in_service.max()))
+        books.correlation.add(now_ns // NS, float(seconds.max()), max(0, int(in_service.max())))
 
     def gaps_final(self, model: int, bucket: IntArray, seconds: FloatArray) -> None:
         """Gaps of one model with the bucket of the largest prompt during each."""

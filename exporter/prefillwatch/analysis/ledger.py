@@ -23,7 +23,7 @@ from prefillwatch.analysis.populations import GapPopulations
 from prefillwatch.analysis.requests import CLIENT_CLOSED, LOST, PromptBuckets, PromptSizing, Request
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, Step
-from prefillwatch.analysis.tokens import GapBook, Gaps, ReadLog
+from prefillwatch.analysis.tokens import Flow, GapBook, Gaps, ReadLog
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.analysis.verdicts import EnginePage, Silence, StallTracker, StallWatch
 from prefillwatch.units import NS
@@ -43,6 +43,7 @@ class Ledger:
         self.book = GapBook(tuning.baselines)
         #: What incidents are told from.
         self.reads = ReadLog()
+        self._flow = Flow(tuning.flow)
         self.timeline = PrefillTimeline(tuning)
         self.heartbeat = Heartbeat(self.timeline.clear, tuning.clock)
         self.costs = Costs(self.timeline.clear, lambda: self.timeline.engine.cost, self.buckets.edges[0], tuning)
@@ -57,7 +58,13 @@ class Ledger:
         self.onlooker: Callable[[list[int], list[int], list[int]], None] | None = None
         self._figures = Figures(self.models, self.costs, self.buckets, sink, tuning.gaps)
         self._populations = GapPopulations(
-            self.timeline, self.book, self.buckets, self._figures, self.causes.lagged_at, tuning.gaps
+            self.timeline,
+            self.book,
+            self.buckets,
+            self._figures,
+            self.causes.lagged_at,
+            lambda: self.heartbeat.clear_step_ns,
+            tuning,
         )
         self._promises = Promises(settings.slo, self.book, sink)
         self._reads: tuple[list[int], list[int], list[int]] = ([], [], [])
@@ -104,6 +111,8 @@ class Ledger:
             else:
                 self.timeline.sent(request.rid, time_ns, tokens, uncached, streamed=request.streaming)
             self.causes.sent(request)
+        elif request.works:
+            self.timeline.unread.begin(request.rid, time_ns)
 
     def sized(self, request: Request, prompt_tokens: int, cached_tokens: int | None) -> None:
         """Usage reported the size of the prompt."""
@@ -223,8 +232,9 @@ class Ledger:
     def _open(self, request: Request, choice: int, time_ns: int, *, seen: bool = True) -> int:
         """Books for a choice whose first token came."""
         slot = request.slots[choice] = self.book.open(request.model)
+        self._flow.begin(slot, time_ns, time_ns - request.sent_ns if request.sent_ns and seen else 0)
         self._promises.begin(slot)
-        self.causes.watch.begin(slot, request)
+        self.causes.watch.begin(slot, request, time_ns)
         self.heartbeat.joined(slot, time_ns, seen=seen)
         self._figures.decoding(request.model, 1, time_ns)
         if request.prompts > 1 and len(request.slots) == request.sequences:
@@ -260,6 +270,7 @@ class Ledger:
                 self.timeline.gone(-request.rid, time_ns)
             if not request.first_ns:
                 self.timeline.gone(request.rid, time_ns, reads_on=self._reads_on and outcome == CLIENT_CLOSED)
+            self.timeline.unread.end(request.rid, time_ns)
             self.causes.left(request, time_ns, outcome)
             if outcome != LOST:
                 self._promises.ended(request, time_ns, outcome)
@@ -287,7 +298,8 @@ class Ledger:
         self._figures.tokens(self.book.generated(batch), batch.coalesced)
         for model, own in by_value(batch.read_model):
             self._figures.token_times(model, batch.read_ns[own], batch.read_events[own])
-        gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events)
+        teaches = self._flow.teaches(batch.slot, batch.start_ns, batch.end_ns)
+        gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events, teaches)
         self.reads.add(batch.slot, batch.end_ns)
         self.causes.gaps(gaps)
         self._populations.add(gaps)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from prefillwatch.analysis.arrays import FloatArray, IntArray
 from prefillwatch.analysis.requests import prompt_length_windows
 from prefillwatch.analysis.tokens import ConcurrencyMeter, GapPromptCorrelation, SlidingWindows
+
+#: In place of the size of a prompt in service.
+UNKNOWN: Final = -1
 
 
 class ModelBooks:
@@ -33,11 +38,13 @@ class ModelBooks:
         self.concurrency = ConcurrencyMeter()
 
     def judged(self, seconds: FloatArray, in_service: IntArray, now_ns: int) -> None:
-        """Gaps whose population is known: ``in_service`` is the largest prompt in service during each, 0 for none."""
-        prefill = in_service > 0
-        if prefill.any():
-            self.prefill_gaps.add_many(seconds[prefill], now_ns)
-            seconds = seconds[~prefill]
+        """Gaps whose population is known: ``in_service`` is the largest prompt in service during each, 0 for none, and
+        `UNKNOWN` where the server had work that nobody can read, which is neither."""
+        if in_service.any():
+            prefill = in_service > 0
+            if prefill.any():
+                self.prefill_gaps.add_many(seconds[prefill], now_ns)
+            seconds = seconds[in_service == 0]
         if len(seconds):
             self.clear_gaps.add_many(seconds, now_ns)
 

@@ -11,12 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from prefillwatch.analysis.arrays import BoolArray, IntArray, by_value
+from prefillwatch.analysis.arrays import BoolArray, FloatArray, IntArray, by_value
 from prefillwatch.analysis.figures import Figures
+from prefillwatch.analysis.model_books import UNKNOWN
 from prefillwatch.analysis.requests import NONE, PromptBuckets
 from prefillwatch.analysis.steps import PrefillTimeline
 from prefillwatch.analysis.tokens import GapBook, Gaps, PendingGaps
-from prefillwatch.analysis.tuning import DEFAULT, GapRules
+from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.units import NS
 
 #: Gaps that wait for a final verdict; beyond this the oldest get the provisional one.
@@ -24,7 +25,12 @@ _MOST_PENDING: Final = 1 << 18
 
 
 class GapPopulations:
-    """``lagged`` says of moments whether we could not read then."""
+    """``lagged`` says of moments whether we could not read then, ``clear_step_ns`` what a step without a
+    prompt takes now.
+
+    Clear gaps make the baselines. A gap that is a delay by the baseline of its stream does not: a plateau of such gaps
+    becomes the baseline when nobody caused it for a while.
+    """
 
     def __init__(
         self,
@@ -33,9 +39,13 @@ class GapPopulations:
         buckets: PromptBuckets,
         figures: Figures,
         lagged: Callable[[IntArray], BoolArray],
-        rules: GapRules = DEFAULT.gaps,
+        clear_step_ns: Callable[[], int],
+        tuning: Tuning = DEFAULT,
     ) -> None:
-        self._patience_ns = rules.patience_ns
+        self._patience_ns = tuning.gaps.patience_ns
+        self._flow = tuning.flow
+        self._clear_step_ns = clear_step_ns
+        self._slow_since_ns: dict[int, int] = {}  # by model: since when no gap was like its baseline
         self._timeline = timeline
         self._book = book
         self._buckets = buckets
@@ -53,13 +63,12 @@ class GapPopulations:
         if gaps is not None:
             overlap = self._timeline.in_service(gaps.start_ns, gaps.end_ns)
             seconds = (gaps.end_ns - gaps.start_ns) / NS
-            clear = overlap.tokens == 0
-            self._book.note_clear(
-                gaps.slot[clear], seconds[clear] / gaps.events[clear], gaps.model[clear], gaps.start_ns[clear]
-            )
+            unread = self._timeline.unread.during_many(gaps.start_ns, gaps.end_ns)
+            in_service = np.where(unread & (overlap.tokens == 0), UNKNOWN, overlap.tokens)
             lagged = self._lagged(gaps.end_ns)
+            self._teach(gaps, seconds / gaps.events, (in_service == 0) & gaps.teaches & ~lagged)
             for model, own in by_value(gaps.model):
-                self._figures.gaps_judged(model, seconds[own], overlap.tokens[own], int(lagged[own].sum()), now_ns)
+                self._figures.gaps_judged(model, seconds[own], in_service[own], int(lagged[own].sum()), now_ns)
             if overlap.provisional.any():
                 final = ~overlap.provisional
                 self._unsettled.add(gaps.pick(overlap.provisional))
@@ -69,6 +78,26 @@ class GapPopulations:
         gaps = self._unsettled.due(self._timeline.settled_ns)
         if gaps is not None:
             self._finish(gaps, self._timeline.in_service(gaps.start_ns, gaps.end_ns).tokens)
+
+    def _teach(self, gaps: Gaps, per_token: FloatArray, clear: BoolArray) -> None:
+        """Let clear gaps make the baselines."""
+        slow = clear & (gaps.end_ns - gaps.start_ns >= self._flow.long_ns)
+        if slow.any():
+            which = np.flatnonzero(slow)
+            known = self._book.baselines(gaps.slot[which])
+            known[np.isnan(known)] = np.inf
+            step_s = self._clear_step_ns() / NS
+            slow[which] = per_token[which] > self._flow.jump * np.maximum(known, step_s)
+        for model, own in by_value(gaps.model[clear]) if slow.any() or self._slow_since_ns else ():
+            its_slow, ends_ns = slow[clear][own], gaps.end_ns[clear][own]
+            if not its_slow.all():
+                self._slow_since_ns.pop(model, None)
+                continue
+            since_ns = self._slow_since_ns.setdefault(model, int(ends_ns.min()))
+            if int(ends_ns.max()) - since_ns >= self._flow.plateau_ns:
+                slow[gaps.model == model] = False
+        clear &= ~slow
+        self._book.note_clear(gaps.slot[clear], per_token[clear], gaps.model[clear], gaps.start_ns[clear])
 
     def _finish(self, gaps: Gaps, in_service: IntArray) -> None:
         bucket = np.full(len(gaps), NONE)

@@ -185,6 +185,9 @@ class TimelineRules:
     first_look: int = tunable(
         32, "steps", "the same while nothing is certain, since prompts wait for their place then", "nothing"
     )
+    idle_ns: int = tunable(
+        500 * MS, "ns", "no step for so long before a first token: it was waited for by itself", "test_bursts"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +263,20 @@ class GapRules:
 
 
 @dataclass(frozen=True, slots=True)
+class FlowRules:
+    """Which gaps and steps may teach (`tokens.flow`)."""
+
+    long_ns: int = tunable(100 * MS, "ns", "the shortest stall: what is shorter is no delay to anybody", "test_flow")
+    jump: float = tunable(4.0, "times the gap before", "as much longer at once is a delay, by the stall rule", "test_flow")
+    most_aftermath_ns: int = tunable(
+        250 * MS, "ns", "what was held back by a delay of any length is read within it", "test_flow"
+    )
+    plateau_ns: int = tunable(
+        20 * NS, "ns", "slow steps that nobody causes are what the engine takes now after so long", "test_populations"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class BaselineRules:
     """What an undisturbed stream takes per token (`tokens.baselines`)."""
 
@@ -303,6 +320,9 @@ class VerdictRules:
     spread_ns: int = tunable(20 * MS, "ns", "delivery spreads a step's reads so far after a long step", "nothing")
     back_together_ns: int = tunable(
         60 * MS, "ns", "streams that come back to the batch in one step read within it", "nothing"
+    )
+    idle_ns: int = tunable(
+        500 * MS, "ns", "no step for so long before a first token: it was waited for by itself", "test_bursts"
     )
     judged_together_ns: int = tunable(
         50 * MS, "ns", "stalls that began and ended so near to each other are one case", "recordings"
@@ -366,6 +386,7 @@ class Tuning:
     cost: CostRules = CostRules()
     advice: AdviceRules = AdviceRules()
     gaps: GapRules = GapRules()
+    flow: FlowRules = FlowRules()
     baselines: BaselineRules = BaselineRules()
     verdicts: VerdictRules = VerdictRules()
     waits: LateRules = LateRules()

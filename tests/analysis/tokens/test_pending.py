@@ -11,7 +11,7 @@ def gaps(*spans: tuple[int, int]) -> Gaps:
     starts = np.array([start for start, _ in spans], np.int64)
     ends = np.array([end for _, end in spans], np.int64)
     ones = np.ones(len(spans), np.int64)
-    return Gaps(ones, ones, starts, ends, ones)
+    return Gaps(ones, ones, starts, ends, ones, ones > 0)
 
 
 def ends(batch: Gaps | None) -> list[int]:

@@ -22,7 +22,7 @@ class Watched:
         self.watch = StallWatch(rule or StallRule(), self.book)
         self.slot = self.book.open(0)
         self.request = Request(rid=1, endpoint="completions", received_ns=1, model=0)
-        self.watch.begin(self.slot, self.request)
+        self.watch.begin(self.slot, self.request, 1)
         self.read(1000)
         if baseline:
             self.book.note_clear([self.slot] * 8, [0.020] * 8)
@@ -30,7 +30,7 @@ class Watched:
     def read(self, *at_ms: float, events: int = 1) -> list[Stall]:
         times = [round(at * MS) for at in at_ms]
         batch = self.book.tokens([self.slot] * len(times), times, [events] * len(times))
-        gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events)
+        gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events, np.ones(len(batch.slot), np.bool_))
         found, self.wrong = self.watch.ended(gaps, 0)
         return found
 
@@ -158,15 +158,15 @@ def test_a_slow_stream_stalls_by_its_own_measure_among_quick_ones() -> None:
     watch = StallWatch(StallRule(), book)
     slots = [book.open(0) for _ in range(9)]
     for slot in slots:
-        watch.begin(slot, Request(rid=slot, endpoint="completions", received_ns=1, model=0))
+        watch.begin(slot, Request(rid=slot, endpoint="completions", received_ns=1, model=0), MS)
         book.note_clear([slot] * 8, [0.2 if slot == slots[-1] else 0.02] * 8)
     book.tokens(slots, [MS] * 9, [1] * 9)
     assert {stall.slot for stall in watch.lasting(301 * MS, 0)} == set(slots[:-1])
     assert {each.slot for each in watch.silences(301 * MS, 0) if each.frozen} == set(slots[:-1])
     assert {stall.slot for stall in watch.lasting(901 * MS, 0)} == set(slots)
     batch = book.tokens(slots, [901 * MS] * 9, [1] * 9)
-    ended, _ = watch.ended(Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events), 0)
+    ended, _ = watch.ended(Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events, np.ones(len(batch.slot), np.bool_)), 0)
     assert {stall.slot for stall in ended} == set(slots)
     batch = book.tokens(slots, [1201 * MS] * 9, [1] * 9)
-    ended, _ = watch.ended(Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events), 0)
+    ended, _ = watch.ended(Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events, np.ones(len(batch.slot), np.bool_)), 0)
     assert {stall.slot for stall in ended} == set(slots[:-1])

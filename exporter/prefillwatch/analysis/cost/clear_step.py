@@ -54,6 +54,11 @@ class ClearStep:
         """Duration of a clear step with so many streams; 0 while nothing is known."""
         return self._known(streams)[0]
 
+    def known_ns(self, streams: int) -> int:
+        """The same where steps with about so many streams were seen; 0 where they were not."""
+        samples = self._clear.get(streams.bit_length())
+        return self.expect_ns(streams) if samples is not None and len(samples) >= self._rules.enough else 0
+
     def long_ns(self, streams: int = 0) -> int:
         """Duration from which on a step carries more than decoding; 0 while nothing is known."""
         return self._known(streams)[1]

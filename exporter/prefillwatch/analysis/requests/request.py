@@ -17,6 +17,7 @@ class Request:
     received_ns: int  # last byte of the request; TTFT starts here
     model: int
     generating: bool = True  # an endpoint that makes tokens; others are only counted
+    works: bool = False  # an endpoint on which the engine works, and of which nothing is read
     request_id: str = ""
     streaming: bool = True  # a JSON answer shows no first token
     sequences: int = 1  # of tokens that it asked for: prompts times choices

@@ -46,6 +46,8 @@ from prefillwatch.analysis.steps.history import Columns, Overlap, StepHistory, j
 from prefillwatch.analysis.steps.open_steps import OpenSteps
 from prefillwatch.analysis.steps.packing import UNLIMITED, Engine, OpenStep, Packing, Prompt
 from prefillwatch.analysis.steps.queue import PromptQueue, by_arrival
+from prefillwatch.analysis.steps.unread_work import UnreadWork
+from prefillwatch.analysis.tokens import StepFlow
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 
 if TYPE_CHECKING:
@@ -108,6 +110,10 @@ class PrefillTimeline:
         """By so much later every step around a first token has been closed by the heartbeat."""
         self._queue = PromptQueue()
         self._steps = OpenSteps(self.clear, tuning)
+        self.unread = UnreadWork()
+        self._flow = StepFlow(tuning.flow)
+        self._flow_rules = tuning.flow
+        self._slow_since_ns = 0  # since when no step was about as long as a clear one; 0: the last one was
         self._learner = Learner(tuning)
         self._packed = Packing(self._learner.engine, tuning)
         self._run: list[OpenStep] = []
@@ -160,6 +166,9 @@ class PrefillTimeline:
 
     def first_token(self, rid: Hashable, t_ns: int) -> None:
         """The first token of a request was read."""
+        prompt = self._queue[rid]
+        if prompt is not None and t_ns - self._steps.last_end_ns > self._rules.idle_ns:
+            self._flow.woke(t_ns, t_ns - prompt.sent_ns)
         self._queue.first_token(rid, t_ns)
 
     def gone(self, rid: Hashable, t_ns: int, *, reads_on: bool = False) -> None:
@@ -177,7 +186,8 @@ class PrefillTimeline:
     def steps(self, steps: Iterable[Step]) -> None:
         """Steps that closed, from the heartbeat."""
         for step in steps:
-            self.clear.observe(step.duration_ns, step.streams, waiting=self._may_carry_a_prompt(step))
+            if self._teaches(step):
+                self.clear.observe(step.duration_ns, step.streams, waiting=self._may_carry_a_prompt(step))
             reported_ns = self._reported_until_ns
             if reported_ns is not None and step.end_ns < reported_ns + self._first_tokens.reports_stop_ns:
                 continue
@@ -280,13 +290,28 @@ class PrefillTimeline:
         self._finalise(now_ns)
         self._queue.forget(now_ns - self._rules.horizon_ns, self._rules.most_steps)
         self._history.forget(now_ns - self._rules.horizon_ns, self._rules.most_steps)
+        self.unread.forget(now_ns - self._rules.horizon_ns)
 
     def _may_carry_a_prompt(self, step: Step) -> bool:
         """Prompts passed over by a clear step before count as absent as long as steps stay clear."""
+        if self.unread.during(step.start_ns, step.end_ns):
+            return True
         if not self._queue.none_waited(step.start_ns, step.end_ns, self._passed_over_ns):
             return True
         long_ns = self.clear.long_ns(step.streams)
         return step.duration_ns > long_ns > 0 and not self._queue.none_waited(step.start_ns, step.end_ns, 0)
+
+    def _teaches(self, step: Step) -> bool:
+        """Whether a step may show what a clear one takes. What is several times as long is a delay, until nobody has
+        caused it for a while: then it is what steps take now."""
+        if not self._flow.teaches(step.start_ns, step.end_ns):
+            return False
+        known_ns = self.clear.known_ns(step.streams)
+        if step.duration_ns < self._flow_rules.long_ns or not 0 < self._flow_rules.jump * known_ns < step.duration_ns:
+            self._slow_since_ns = 0
+            return True
+        self._slow_since_ns = self._slow_since_ns or step.start_ns
+        return step.end_ns - self._slow_since_ns >= self._flow_rules.plateau_ns
 
     def _append(self, step: OpenStep) -> None:
         if step.long and not step.reported:

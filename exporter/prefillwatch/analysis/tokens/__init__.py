@@ -2,6 +2,7 @@
 
 from prefillwatch.analysis.tokens.concurrency import LEVEL_LABELS, ConcurrencyMeter, LevelTotals
 from prefillwatch.analysis.tokens.correlation import GapPromptCorrelation
+from prefillwatch.analysis.tokens.flow import Flow, StepFlow
 from prefillwatch.analysis.tokens.gaps import GapBatch, GapBook
 from prefillwatch.analysis.tokens.pending import Gaps, PendingGaps
 from prefillwatch.analysis.tokens.read_log import ReadLog
@@ -15,6 +16,7 @@ from prefillwatch.analysis.tokens.windows import (
 __all__ = [
     "LEVEL_LABELS",
     "ConcurrencyMeter",
+    "Flow",
     "GapBatch",
     "GapBook",
     "GapPromptCorrelation",
@@ -24,6 +26,7 @@ __all__ = [
     "PendingGaps",
     "ReadLog",
     "SlidingWindows",
+    "StepFlow",
     "quantile_of_all",
     "quantile_rank",
 ]

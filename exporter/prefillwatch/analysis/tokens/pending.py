@@ -13,31 +13,35 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from prefillwatch.analysis.arrays import IntArray
+from prefillwatch.analysis.arrays import BoolArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaps:
-    """Parallel arrays: one entry per gap. Times in monotonic nanoseconds, events: token events that ended the gap."""
+    """Parallel arrays: one entry per gap. Times in monotonic nanoseconds, events: token events that ended the gap,
+    teaches: whether its stream flowed (`flow`)."""
 
     slot: IntArray
     model: IntArray
     start_ns: IntArray
     end_ns: IntArray
     events: IntArray
+    teaches: BoolArray
 
     def __len__(self) -> int:
         return len(self.slot)
 
     def pick(self, which: npt.NDArray[np.bool_] | slice) -> Gaps:
-        return Gaps(*(column[which] for column in self.columns()))
+        return Gaps(*(column[which] for column in self.columns()), self.teaches[which])
 
     def columns(self) -> tuple[IntArray, ...]:
+        """Those of numbers."""
         return self.slot, self.model, self.start_ns, self.end_ns, self.events
 
 
 def join(parts: list[Gaps]) -> Gaps:
-    return Gaps(*(np.concatenate(columns) for columns in zip(*(part.columns() for part in parts), strict=True)))
+    columns = [np.concatenate(each) for each in zip(*(part.columns() for part in parts), strict=True)]
+    return Gaps(*columns, np.concatenate([part.teaches for part in parts]))
 
 
 class PendingGaps:

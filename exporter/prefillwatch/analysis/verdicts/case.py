@@ -14,6 +14,7 @@ from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.steps import PrefillTimeline
 from prefillwatch.analysis.tuning import DEFAULT, Tuning, VerdictRules
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
+from prefillwatch.analysis.verdicts.stalls import StallWatch
 from prefillwatch.analysis.verdicts.verdict import Case
 from prefillwatch.units import NS
 
@@ -34,12 +35,14 @@ class CaseBuilder:
 
     def __init__(
         self,
+        watch: StallWatch,
         timeline: PrefillTimeline,
         evidence: EvidenceLog,
         costs: Costs,
         smallest_bucket: int,
         tuning: Tuning = DEFAULT,
     ) -> None:
+        self._watch = watch
         self._timeline = timeline
         self._evidence = evidence
         self._costs = costs
@@ -85,6 +88,7 @@ class CaseBuilder:
             by_text=by_text,
             events=stall.events,
             burst_before=stall.burst_before,
+            bursts=self._watch.bursts_around(stall, end_ns),
             prefill_tokens=service.tokens,
             prefill_possible=service.possible_s,
             cost_known=stall.cost.law.known,

@@ -17,6 +17,7 @@ from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import StallRule
 from prefillwatch.analysis.tokens import GapBook, Gaps
 from prefillwatch.analysis.tuning import DEFAULT, GapRules, VerdictRules
+from prefillwatch.analysis.verdicts.bursts import Bursts
 from prefillwatch.units import NS
 
 #: A gap shorter than this part of the least that would be a stall is none, whatever the rounding.
@@ -69,10 +70,18 @@ class StallWatch:
         self._returned: list[tuple[int, int, Return]] = []
         self._returns: dict[tuple[int, int], Return] = {}
         self._watched: dict[int, Stall] = {}
-        self._bursts: dict[int, int] = {}  # token events that ended the stall before
+        self._last_bursts: dict[int, int] = {}  # token events that ended the stall before
+        self._bursts = Bursts(rules)
 
-    def begin(self, slot: int, request: Request) -> None:
+    def begin(self, slot: int, request: Request, time_ns: int) -> None:
+        """Its first token came."""
         self._owners[slot] = request
+        self._bursts.begin(slot, time_ns - request.sent_ns if request.sent_ns else 0, time_ns)
+
+    def bursts_around(self, stall: Stall, until_ns: int) -> int:
+        """How many bursts of late are such as a hop lets go."""
+        flows = self._book.baseline(stall.slot)
+        return self._bursts.around(stall.started_ns, until_ns, flows * NS if flows is not None else 0.0)
 
     def owner(self, slot: int) -> Request | None:
         """Whose tokens go to this slot now."""
@@ -94,7 +103,8 @@ class StallWatch:
         """The stream is over; its stall if it was in one."""
         self._owners.pop(slot, None)
         self._watched.pop(slot, None)
-        self._bursts.pop(slot, None)
+        self._last_bursts.pop(slot, None)
+        self._bursts.leave(slot)
         return self.open.pop(slot, None)
 
     def interrupt(self, slot: int) -> Stall | None:
@@ -170,8 +180,11 @@ class StallWatch:
         stall.started_ns, stall.ended_ns, stall.tokens, stall.baseline_ns = start_ns, end_ns, tokens, baseline_ns
         stall.excess_ns = max(0.0, end_ns - start_ns - tokens * baseline_ns)
         stall.events, stall.held_back = events, details.held_back(events)
-        stall.burst_before = self._bursts.get(slot, details.first_burst)
-        self._bursts[slot] = events
+        stall.burst_before = self._last_bursts.get(slot, details.first_burst)
+        self._last_bursts[slot] = events
+        last = int(gaps.slot.searchsorted(slot, "right"))
+        events_before = self._book.totals(slot).events - int(gaps.events[index:last].sum())
+        self._bursts.gap(slot, start_ns, end_ns, events_before)
         self._watched[slot] = stall
         return stall, None
 
@@ -225,6 +238,7 @@ class StallWatch:
         model = self._book.model(slot)
         stall = Stall(request=request, model=model, started_ns=start_ns, slot=slot, baseline_ns=baseline_ns)
         self.open[slot] = stall
+        self._bursts.gap(slot, start_ns, start_ns + silent_ns, self._book.totals(slot).events)
         return stall
 
 

@@ -59,7 +59,7 @@ class StallTracker:
         self._costs = costs
         self._rules = tuning.verdicts
         self._late_ns = tuning.gaps.late_ns
-        self._cases = CaseBuilder(timeline, self.evidence, costs, buckets.edges[0], tuning)
+        self._cases = CaseBuilder(watch, timeline, self.evidence, costs, buckets.edges[0], tuning)
         self._waits = WaitWatch(wait_rule, self.evidence, self.incidents, costs, buckets.edges[0], tuning)
         self._ended: list[Stall] = []  # not measured yet
         self._pending: list[Stall] = []

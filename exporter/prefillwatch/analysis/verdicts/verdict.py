@@ -52,6 +52,7 @@ class Case:
     by_text: float = 0.0  # the same, by the length of the text in one event
     events: int = 1  # token events in the read that ended it
     burst_before: int = 0
+    bursts: int = 0  # of late, short beside the silences and quicker than this server ever was for longer
     # Prompts in service
     prefill_tokens: int = 0
     prefill_possible: float = 0.0  # seconds that they can have taken at most
@@ -124,6 +125,7 @@ class Case:
             "client_blocked_seconds": round(self.blocked, 4),
             "own_lag_seconds": round(self.own_lag, 4),
             "tap_records_lost": self.records_lost,
+            "held_back_bursts": self.bursts,
             "recomputed_tokens": self.recomputed_tokens,
             "server_answered_meanwhile": self.answered_meanwhile,
             "prompts_stood_still": self.prompts_stood_still,
@@ -146,6 +148,8 @@ def _client(case: Case) -> bool:
 
 def _buffering(case: Case) -> bool:
     # One burst alone may be a server that fell behind; a stream for itself, or bursts of one size, are a hop.
+    if case.bursts >= case.rules.few_bursts:
+        return True
     return case.bunched and not case.merged and (case.in_bursts or case.left_out)
 
 

@@ -1,0 +1,103 @@
+"""Which gaps may teach what a step takes: those of a stream that flows.
+
+A delay must not teach the yardstick that it is held against, and neither must what follows it: tokens that were held
+back come quicker than any engine makes them. So a gap that jumps up from the one before teaches nothing, and the quick
+gaps right after a delay teach nothing, for a part of its length.
+
+Example, in milliseconds: gaps of 20, 20, 2000, 1, 1, 1, 20, 20. The 2000 is a jump, and what comes in the 250 after it
+teaches nothing; of the 20 that follow the first ones are lost with it, which costs little.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prefillwatch.analysis.arrays import BoolArray, IntArray
+from prefillwatch.analysis.tuning import DEFAULT, FlowRules
+
+_SLOTS_AT_FIRST = 64
+
+
+class Flow:
+    """The last gap of every stream, and the last delay of each."""
+
+    __slots__ = ("_aftermath_end_ns", "_last_ns", "_long_ns", "_rules", "_until_ns")
+
+    def __init__(self, rules: FlowRules = DEFAULT.flow) -> None:
+        self._rules = rules
+        self._last_ns: IntArray = np.zeros(_SLOTS_AT_FIRST, np.int64)  # length of the gap before; 0: none
+        self._long_ns: IntArray = np.zeros(_SLOTS_AT_FIRST, np.int64)  # length of the last delay
+        self._until_ns: IntArray = np.zeros(_SLOTS_AT_FIRST, np.int64)  # until when what follows it teaches nothing
+        self._aftermath_end_ns = 0  # of any stream
+
+    def begin(self, slot: int, first_ns: int, waited_ns: int) -> None:
+        """A stream got its first token, which it had waited for so long."""
+        while slot >= len(self._last_ns):
+            for name in ("_last_ns", "_long_ns", "_until_ns"):
+                old = getattr(self, name)
+                setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
+        self._last_ns[slot] = 0
+        self._note_delay(slot, first_ns, waited_ns)
+
+    def teaches(self, slot: IntArray, start_ns: IntArray, end_ns: IntArray) -> BoolArray:
+        """For gaps in order of slot and time, each given once: whether it shows what a step takes."""
+        length = end_ns - start_ns
+        long = length >= self._rules.long_ns
+        if not long.any() and (not len(slot) or start_ns.min() >= self._aftermath_end_ns):
+            self._last_ns[slot] = length  # the last of each stream stays
+            return ~long
+        first = np.ones(len(slot), np.bool_)
+        np.not_equal(slot[1:], slot[:-1], out=first[1:])
+        before = self._last_ns[slot]
+        before[1:] = np.where(first[1:], before[1:], length[:-1])
+        teaches = ~long | ((before > 0) & (length <= self._rules.jump * before))
+        # Delays are rare: each stream that has one, or had one of late, is gone through by itself.
+        for index in np.flatnonzero(long | (start_ns < self._until_ns[slot])).tolist():
+            place = int(slot[index])
+            if end_ns[index] <= self._until_ns[place] and length[index] * self._rules.jump < self._long_ns[place]:
+                teaches[index] = False
+        for index in np.flatnonzero(long).tolist():
+            place = int(slot[index])
+            self._note_delay(place, int(end_ns[index]), int(length[index]))
+            until_ns, after = int(self._until_ns[place]), index + 1
+            while after < len(slot) and slot[after] == place and end_ns[after] <= until_ns:
+                if length[after] * self._rules.jump < length[index]:
+                    teaches[after] = False
+                after += 1
+        self._last_ns[slot] = length
+        return teaches
+
+    def _note_delay(self, slot: int, end_ns: int, length_ns: int) -> None:
+        self._long_ns[slot] = length_ns
+        self._until_ns[slot] = until_ns = end_ns + aftermath_ns(length_ns, self._rules)
+        self._aftermath_end_ns = max(self._aftermath_end_ns, until_ns)
+
+
+def aftermath_ns(delay_ns: int, rules: FlowRules) -> int:
+    """For how long what comes after a delay may have been held back by it."""
+    return round(min(delay_ns / rules.jump, rules.most_aftermath_ns)) if delay_ns >= rules.long_ns else 0
+
+
+class StepFlow:
+    """The same of the engine's steps, one after another."""
+
+    __slots__ = ("_last_ns", "_long_ns", "_rules", "_until_ns")
+
+    def __init__(self, rules: FlowRules = DEFAULT.flow) -> None:
+        self._rules = rules
+        self._last_ns = 0
+        self._long_ns = 0
+        self._until_ns = 0
+
+    def woke(self, first_ns: int, waited_ns: int) -> None:
+        """The first token after an idle time came, which had been waited for so long."""
+        self._last_ns = 0
+        self._long_ns, self._until_ns = waited_ns, first_ns + aftermath_ns(waited_ns, self._rules)
+
+    def teaches(self, start_ns: int, end_ns: int) -> bool:
+        length_ns, before_ns = end_ns - start_ns, self._last_ns
+        self._last_ns = length_ns
+        if length_ns >= self._rules.long_ns:
+            self._long_ns, self._until_ns = length_ns, end_ns + aftermath_ns(length_ns, self._rules)
+            return 0 < before_ns and length_ns <= self._rules.jump * before_ns
+        return end_ns > self._until_ns or length_ns * self._rules.jump >= self._long_ns

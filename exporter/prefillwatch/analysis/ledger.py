@@ -111,8 +111,10 @@ class Ledger:
             else:
                 self.timeline.sent(request.rid, time_ns, tokens, uncached, streamed=request.streaming)
             self.causes.sent(request)
-        elif request.works:
+        elif request.works and not again:
             self.timeline.unread.begin(request.rid, time_ns)
+        elif request.control and not again:
+            self.causes.control_sent(request, time_ns)
 
     def sized(self, request: Request, prompt_tokens: int, cached_tokens: int | None) -> None:
         """Usage reported the size of the prompt."""
@@ -207,7 +209,8 @@ class Ledger:
         """Upstream's metrics were read."""
         given = [each for each in self.requests.values() if 0 < each.sent_ns < page.at_ns - NS and each.generating]
         awaiting = sum(1 for each in given if each.in_prefill)
-        self.causes.page(replace(page, in_flight=len(given), awaiting=awaiting))
+        ours = sum(each.sequences for each in self.requests.values() if each.sent_ns and each.generating)
+        self.causes.page(replace(page, in_flight=len(given), awaiting=awaiting, ours_at_most=ours))
         self._reads_on = page.reads_on
         decoding = sum(request.decoding for request in self.requests.values())
         if page.running is not None and page.running + (page.waiting or 0) <= decoding:
@@ -271,6 +274,8 @@ class Ledger:
             if not request.first_ns:
                 self.timeline.gone(request.rid, time_ns, reads_on=self._reads_on and outcome == CLIENT_CLOSED)
             self.timeline.unread.end(request.rid, time_ns)
+            if request.control:
+                self.causes.control_over(request, time_ns, outcome)
             self.causes.left(request, time_ns, outcome)
             if outcome != LOST:
                 self._promises.ended(request, time_ns, outcome)

@@ -267,7 +267,7 @@ class FlowRules:
     """Which gaps and steps may teach (`tokens.flow`)."""
 
     long_ns: int = tunable(100 * MS, "ns", "the shortest stall: what is shorter is no delay to anybody", "test_flow")
-    jump: float = tunable(4.0, "times the gap before", "as much longer at once is a delay, by the stall rule", "test_flow")
+    jump: float = tunable(4.0, "times the gap before", "so much longer at once is a delay, as of stalls", "test_flow")
     most_aftermath_ns: int = tunable(
         250 * MS, "ns", "what was held back by a delay of any length is read within it", "test_flow"
     )
@@ -321,8 +321,21 @@ class VerdictRules:
     back_together_ns: int = tunable(
         60 * MS, "ns", "streams that come back to the batch in one step read within it", "nothing"
     )
-    idle_ns: int = tunable(
-        500 * MS, "ns", "no step for so long before a first token: it was waited for by itself", "test_bursts"
+    pages_for_a_rhythm: int = tunable(4, "pages", "before it is known how often one comes", "nothing")
+    page_is_due: float = tunable(1.6, "usual distances", "a page later than that did not come when due", "nothing")
+    departed_ns: int = tunable(
+        20 * NS, "ns", "a server may read on the prompt of a client that left, at most so long", "nothing"
+    )
+    ours_ns: int = tunable(1500 * MS, "ns", "a page so near to a gap says whether others use the server", "nothing")
+    beside_a_hole_ns: int = tunable(
+        1500 * MS, "ns", "what was lost so near to a gap may have belonged to it", "nothing"
+    )
+    burst_part: float = tunable(0.15, "of the silence", "a hop lets go in far less time than it collects", "nothing")
+    bursts_part: float = tunable(0.8, "of all bursts", "a hop holds back all that passes it", "nothing")
+    bursts_within_ns: int = tunable(20 * NS, "ns", "a hop's rhythm shows in bursts so near", "nothing")
+    few_bursts: int = tunable(2, "bursts", "one may be a server that fell behind", "nothing")
+    quickest_token_ns: int = tunable(
+        5 * MS, "ns", "no server makes tokens of one stream much faster, and never flows", "nothing"
     )
     judged_together_ns: int = tunable(
         50 * MS, "ns", "stalls that began and ended so near to each other are one case", "recordings"

@@ -10,11 +10,12 @@ from prefillwatch.analysis.requests import OTHER, Event, Lifecycle, ModelNames, 
 from prefillwatch.core.bodies import UNREAD_REASONS, HeldBody, RequestBodies
 from prefillwatch.units import MS
 from prefillwatch.wire.answer import AnswerReader, is_event_stream
+from prefillwatch.wire.controls import control_of
 from prefillwatch.wire.in_flight import Stage
 from prefillwatch.wire.printable import printable
 from prefillwatch.wire.recorded import ANSWER_FACTS, REQUEST_FACTS, RecordedReader, RecordedRequest, decode_request
 from prefillwatch.wire.request import RequestFacts
-from prefillwatch.wire.routes import GENERATING, endpoint_of
+from prefillwatch.wire.routes import GENERATING, IDLE, endpoint_of
 from prefillwatch.wire.tap import End, Kind, RequestHead, ResponseHead, decode_payload
 
 _NO_FACTS: Final = RequestFacts(endpoint="other")
@@ -81,12 +82,16 @@ class Exchange:
         self.slot = -1
         self.status = 0
         endpoint = endpoint_of(head.path)
+        posted = head.method == "POST"
+        control = control_of(head.path) if posted else None
         self.request = Request(
             rid=rid,
             endpoint=endpoint,
             received_ns=0,
             model=names.number(self._label),
-            generating=endpoint in GENERATING and head.method == "POST",
+            generating=endpoint in GENERATING and posted,
+            works=posted and control is None and endpoint not in GENERATING and endpoint not in IDLE,
+            control=control or "",
             request_id=printable(head.request_id),
             ttft_target_ns=round(head.slo_ttft_ms * MS),
             tpot_target_ns=round(head.slo_tpot_ms * MS),

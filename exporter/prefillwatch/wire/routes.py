@@ -17,6 +17,9 @@ WRITING: Final = frozenset(
 #: Endpoints on which the engine works and whose prompts are read in depth.
 GENERATING: Final = READING | WRITING
 
+#: Endpoints that ask the engine for nothing.
+IDLE: Final = frozenset({"models", "tokenize", "metrics", "health", "version", "load"})
+
 # The longest matching end of a path wins, so that servers mounted under a prefix are recognised too.
 _ROUTES: Final[dict[tuple[str, ...], str]] = {
     ("chat", "completions"): "chat_completions",

@@ -30,7 +30,7 @@ class Watched:
     def read(self, *at_ms: float, events: int = 1) -> list[Stall]:
         times = [round(at * MS) for at in at_ms]
         batch = self.book.tokens([self.slot] * len(times), times, [events] * len(times))
-        gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events, np.ones(len(batch.slot), np.bool_))
+        gaps = Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events, batch.slot >= 0)
         found, self.wrong = self.watch.ended(gaps, 0)
         return found
 
@@ -165,8 +165,12 @@ def test_a_slow_stream_stalls_by_its_own_measure_among_quick_ones() -> None:
     assert {each.slot for each in watch.silences(301 * MS, 0) if each.frozen} == set(slots[:-1])
     assert {stall.slot for stall in watch.lasting(901 * MS, 0)} == set(slots)
     batch = book.tokens(slots, [901 * MS] * 9, [1] * 9)
-    ended, _ = watch.ended(Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events, np.ones(len(batch.slot), np.bool_)), 0)
+    ended, _ = watch.ended(
+        Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events, batch.slot >= 0), 0
+    )
     assert {stall.slot for stall in ended} == set(slots)
     batch = book.tokens(slots, [1201 * MS] * 9, [1] * 9)
-    ended, _ = watch.ended(Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events, np.ones(len(batch.slot), np.bool_)), 0)
+    ended, _ = watch.ended(
+        Gaps(batch.slot, batch.model, batch.start_ns, batch.end_ns, batch.events, batch.slot >= 0), 0
+    )
     assert {stall.slot for stall in ended} == set(slots[:-1])

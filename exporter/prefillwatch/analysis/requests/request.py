@@ -18,6 +18,7 @@ class Request:
     model: int
     generating: bool = True  # an endpoint that makes tokens; others are only counted
     works: bool = False  # an endpoint on which the engine works, and of which nothing is read
+    control: str = ""  # it stops the engine, or lets it go on: which such request it is
     request_id: str = ""
     streaming: bool = True  # a JSON answer shows no first token
     sequences: int = 1  # of tokens that it asked for: prompts times choices
@@ -25,6 +26,7 @@ class Request:
     sent_ns: int = 0
     first_ns: int = 0
     over_ns: int = 0  # ended without a first token
+    abandoned: bool = False  # its client left before that
     last_ns: int = 0
     prompt_chars: int = 0
     text_only: bool = True  # no images or audio, whose size in tokens is not in the text

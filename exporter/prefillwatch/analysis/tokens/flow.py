@@ -99,5 +99,5 @@ class StepFlow:
         self._last_ns = length_ns
         if length_ns >= self._rules.long_ns:
             self._long_ns, self._until_ns = length_ns, end_ns + aftermath_ns(length_ns, self._rules)
-            return 0 < before_ns and length_ns <= self._rules.jump * before_ns
+            return before_ns > 0 and length_ns <= self._rules.jump * before_ns
         return end_ns > self._until_ns or length_ns * self._rules.jump >= self._long_ns

@@ -16,6 +16,7 @@ from prefillwatch.analysis.tuning import DEFAULT, Tuning, VerdictRules
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
 from prefillwatch.analysis.verdicts.stalls import StallWatch
 from prefillwatch.analysis.verdicts.verdict import Case
+from prefillwatch.contract.causes import PREFILL
 from prefillwatch.units import NS
 
 NEVER: Final = 1 << 62
@@ -49,12 +50,19 @@ class CaseBuilder:
         self._smallest = smallest_bucket
         self._rules = tuning.verdicts
         self._on_its_way_ns = tuning.first_tokens.on_its_way_ns
+        self.page_answers_in_prefill = False
+        """This server was seen to answer us in the midst of a long gap that was a prompt's."""
         self._left_out: deque[tuple[int, int, Stall]] = deque(maxlen=256)  # end, tokens that had to be computed again
 
     def measure(self, stall: Stall, until_ns: int) -> None:
         """Of how much of the gap all streams were silent. Once per stall, when the steps in it are known."""
         stall.common_ns, _ = self._evidence.steps.silence(stall.started_ns, until_ns)
         _, stall.ticks = self._evidence.steps.silence(stall.started_ns, until_ns - self._rules.spread_ns)
+
+    def note_final(self, stall: Stall) -> None:
+        """A verdict that will not change."""
+        told = stall.evidence.get("server_answered_meanwhile") and stall.evidence.get("ends_at_first_token")
+        self.page_answers_in_prefill |= stall.cause == PREFILL and bool(told)
 
     def note_left_out(self, stall: Stall) -> None:
         """Its stream came back to the batch: if it had been preempted, its tokens were computed again just then."""
@@ -70,6 +78,8 @@ class CaseBuilder:
         known = before is not None and after is not None
         preemptions = _preemptions(before, after)
         caught_up, by_text, withheld = _caught_up(stalls, self._rules)
+        asked_for, asked_for_ns = self._evidence.controls.during(start_ns, end_ns)
+        beside_ns = self._rules.beside_a_hole_ns
         case = Case(
             gap=(end_ns - start_ns) / NS,
             excess=stall.excess_ns / NS,
@@ -103,6 +113,19 @@ class CaseBuilder:
             ),
             rules=self._rules,
             prompts_stood_still=self._stood_still(stall, start_ns, end_ns),
+            page_silent=self._evidence.pages.silent(start_ns, end_ns, self._rules),
+            page_answers_in_prefill=self.page_answers_in_prefill,
+            unread_work=self._timeline.unread.during(start_ns, end_ns),
+            departed=self._departed(start_ns, end_ns),
+            more_running=self._more_running(start_ns, end_ns),
+            doubtful=any(each.doubtful for each in self._evidence.requests.in_flight_over(end_ns)),
+            hole_near=self._evidence.holes.worst(start_ns - beside_ns, end_ns + beside_ns) > 0,
+            pace_known=self._watch.flows(stall),
+            ends_at_first_token=any(
+                abs(share.request.first_ns - stall.ended_ns) <= self._rules.spread_ns for share in service.shares
+            ),
+            asked_for=asked_for if asked_for_ns >= self._rules.most * (end_ns - start_ns) else "",
+            asked_for_part=asked_for_ns / max(1, end_ns - start_ns),
         )
         return case, service.shares
 
@@ -180,6 +203,26 @@ class CaseBuilder:
             if short:
                 return True
         return False
+
+    def _departed(self, start_ns: int, end_ns: int) -> bool:
+        """Whether a prompt whose client left may still have been read: many servers go on with it."""
+        for request in self._evidence.requests.left_since(start_ns - self._rules.departed_ns, end_ns):
+            if not request.abandoned:
+                continue
+            if start_ns - request.over_ns <= self._costs.slack * self._costs.expected_ns(request.uncached_tokens):
+                return True
+            if not self._costs.known.law.known and request.uncached_tokens > self._smallest:
+                return True
+        return False
+
+    def _more_running(self, start_ns: int, end_ns: int) -> bool:
+        """Whether the server had requests that did not come through us."""
+        near_ns = self._rules.ours_ns
+        pages = self._evidence.pages.between(start_ns - near_ns, end_ns + near_ns)
+        return any(
+            each.running is not None and each.ours_at_most is not None and each.running > each.ours_at_most
+            for each in pages
+        )
 
     def _recomputed(self, stall: Stall) -> int:
         """Tokens of preempted streams that were computed again when they came back, with the end of this stall."""

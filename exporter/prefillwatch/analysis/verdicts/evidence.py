@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.steps import Step, StepFacts
+from prefillwatch.analysis.tuning import VerdictRules
+from prefillwatch.analysis.verdicts.controls import ControlLog
 
 _MOST_STEPS: Final = 50_000
 _MOST_REQUESTS: Final = 8192
@@ -42,6 +44,7 @@ class EnginePage:
     engines: int = 1
     in_flight: int = 0  # requests that we had given it for a second or more by then
     awaiting: int = 0  # those of them without a first token
+    ours_at_most: int | None = None  # sequences that it can be running for us, by all we know
 
 
 class StepLog:
@@ -139,6 +142,14 @@ class RequestLog:
                 return
             yield request
 
+    def left_since(self, start_ns: int, end_ns: int) -> Iterator[Request]:
+        """Those that left without a first token between these moments, the latest first."""
+        for request in reversed(self._left):
+            if request.over_ns < start_ns:
+                return
+            if request.over_ns <= end_ns:
+                yield request
+
     def in_flight_over(self, start_ns: int) -> list[Request]:
         """Requests that had been sent and had no first token at this moment."""
         gone = itertools.takewhile(lambda each: each.over_ns > start_ns, reversed(self._left))
@@ -167,6 +178,14 @@ class PageLog:
             if page.at_ns <= end_ns:
                 found.append(page)
         return found[::-1]
+
+    def silent(self, start_ns: int, end_ns: int, rules: VerdictRules) -> bool:
+        """Whether a page was due between these moments and did not come: they came regularly before."""
+        before = [page.at_ns for page in reversed(self.pages) if page.at_ns <= start_ns][: rules.pages_for_a_rhythm]
+        if len(before) < rules.pages_for_a_rhythm or self.between(start_ns + 1, end_ns):
+            return False
+        apart = sorted(later - earlier for later, earlier in pairwise(before))
+        return end_ns - before[0] >= rules.page_is_due * apart[len(apart) // 2]
 
     def last_before(self, time_ns: int) -> EnginePage | None:
         return next((page for page in reversed(self.pages) if page.at_ns <= time_ns), None)
@@ -216,3 +235,4 @@ class EvidenceLog:
         self.pages = PageLog()
         self.holes = BadTimes()
         self.own_lag = BadTimes()
+        self.controls = ControlLog()

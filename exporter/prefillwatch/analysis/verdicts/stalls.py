@@ -78,6 +78,10 @@ class StallWatch:
         self._owners[slot] = request
         self._bursts.begin(slot, time_ns - request.sent_ns if request.sent_ns else 0, time_ns)
 
+    def flows(self, stall: Stall) -> bool:
+        """Whether it is known what a token of its stream takes when nothing disturbs it."""
+        return self._book.baseline(stall.slot) is not None
+
     def bursts_around(self, stall: Stall, until_ns: int) -> int:
         """How many bursts of late are such as a hop lets go."""
         flows = self._book.baseline(stall.slot)

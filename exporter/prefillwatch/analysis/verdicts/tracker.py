@@ -24,13 +24,16 @@ from prefillwatch.analysis.verdicts.case import CaseBuilder
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
 from prefillwatch.analysis.verdicts.incidents import IncidentBook
 from prefillwatch.analysis.verdicts.stalls import StallWatch, held_by_client
-from prefillwatch.analysis.verdicts.verdict import judge
+from prefillwatch.analysis.verdicts.verdict import weigh
 from prefillwatch.analysis.verdicts.waits import WaitWatch
 from prefillwatch.contract.causes import PREFILL
 from prefillwatch.units import NS
+from prefillwatch.wire.controls import ended_by, reason_of
 
 #: Of more stalls than this that are judged together, one is measured for all.
 _CROWD: Final = 64
+#: Outcomes of a request that the server did as it was asked.
+_DONE: Final = frozenset({"ok", "client_closed"})
 #: Outcomes of an answer that upstream broke off: the silence before was real.
 _BROKEN: Final = frozenset({"error_in_stream", "upstream_truncated"})
 
@@ -90,6 +93,14 @@ class StallTracker:
         """For each moment whether a relay did not run then, so that what was read is late by our own fault."""
         return self.evidence.own_lag.touching(times_ns, self._late_ns)
 
+    def control_sent(self, request: Request, time_ns: int) -> None:
+        """Somebody asks, through us, for something that stops the engine or lets it go on."""
+        control = request.control
+        self.evidence.controls.sent(control, reason_of(control), ended_by(control), time_ns)
+
+    def control_over(self, request: Request, time_ns: int, outcome: str) -> None:
+        self.evidence.controls.answered(request.control, time_ns, done=outcome in _DONE)
+
     def request(self, rid: int) -> Request | None:
         """One of the last minutes."""
         return self.evidence.requests.find(rid)
@@ -129,6 +140,7 @@ class StallTracker:
     def left(self, request: Request, time_ns: int, outcome: str) -> None:
         """A stream is over. A silence that its client ended is no stall; one that upstream ended is."""
         if not request.first_ns:
+            request.abandoned = outcome == "client_closed"
             self.evidence.requests.over(request, time_ns)
             if outcome == LOST:
                 self._waits.drop(request)
@@ -212,6 +224,7 @@ class StallTracker:
             for stall in group:
                 self.incidents.settle(stall, now_ns)
                 self._write(stall)
+            self._cases.note_final(group[0])
 
     def _judge(self, group: Sequence[Stall], now_ns: int) -> None:
         """One verdict for stalls that began and ended together, but for those whose clients held them up."""
@@ -221,7 +234,8 @@ class StallTracker:
         for members in (own, rest):
             if members:
                 case, shares = self._cases.case(members, now_ns)
-                cause, evidence = judge(case), case.evidence()
+                cause, strength = weigh(case)
+                evidence = case.evidence() | {"strength": strength}
                 for stall in members:
                     stall.cause, stall.evidence = cause, evidence
                     stall.shares = shares if cause == PREFILL else ()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from prefillwatch.analysis.delays import Evidence
 from prefillwatch.analysis.tuning import DEFAULT, VerdictRules
@@ -66,6 +66,19 @@ class Case:
     kv_usage: float | None = None
     answered_meanwhile: bool = False  # the server answered us while no stream moved
     prompts_stood_still: bool = False  # a short prompt waited through all of the gap
+    page_silent: bool = False  # a page of the server's metrics was due in the gap, and did not come
+    page_answers_in_prefill: bool = False  # this server was seen to answer while it read prompts
+    # What else may have kept the engine busy
+    unread_work: bool = False  # requests on endpoints that nobody reads
+    departed: bool = False  # a prompt whose client left a moment ago, and which the server may still read
+    more_running: bool = False  # the server's page knows of more requests than we do
+    doubtful: bool = False  # requests of which records were lost
+    # Sureness
+    hole_near: bool = False  # records were lost around the gap
+    pace_known: bool = True  # a stream flowed for a while, so that its usual gap is known
+    ends_at_first_token: bool = False  # of one of the prompts in service
+    asked_for: str = ""  # why somebody wanted the engine to stand still, through us
+    asked_for_part: float = 0.0  # of the gap
     rules: VerdictRules = DEFAULT.verdicts
 
     @property
@@ -129,13 +142,39 @@ class Case:
             "recomputed_tokens": self.recomputed_tokens,
             "server_answered_meanwhile": self.answered_meanwhile,
             "prompts_stood_still": self.prompts_stood_still,
+            "page_of_metrics_did_not_come": self.page_silent,
+            "unread_requests": self.unread_work,
+            "prompt_of_a_client_that_left": self.departed,
+            "server_knows_of_more_requests": self.more_running,
+            "ends_at_first_token": self.ends_at_first_token,
+            "pause_reason": self.asked_for,
         }
         return known | {name: value for name, value in optional.items() if value}
 
 
+class Judgement(NamedTuple):
+    cause: str
+    strength: float
+    """Of the evidence for the cause that holds first, from 0 to 1; one below `NAMED_FROM` is not named."""
+
+
+NAMED_FROM: Final = 0.5
+#: So many points for a cause make it certain.
+_CERTAIN: Final = 4.0
+
+
+def weigh(case: Case) -> Judgement:
+    """The first cause that holds, if what speaks for it weighs enough."""
+    for cause, holds, points in _RULES:
+        if holds(case):
+            strength = round(min(max(points(case) / _CERTAIN, 0.0), 1.0), 2)
+            return Judgement(cause if strength >= NAMED_FROM else UNATTRIBUTED, strength)
+    return Judgement(UNATTRIBUTED, 0.0)
+
+
 def judge(case: Case) -> str:
     """The cause."""
-    return next((cause for cause, holds in _RULES if holds(case)), UNATTRIBUTED)
+    return weigh(case).cause
 
 
 def _ourselves(case: Case) -> bool:
@@ -180,18 +219,57 @@ def _preempted(case: Case) -> bool:
 
 
 def _engine_pause(case: Case) -> bool:
-    return not case.left_out and (case.answered_meanwhile or case.prompts_stood_still)
+    return not case.left_out
 
 
-_RULES: Final[tuple[tuple[str, Callable[[Case], bool]], ...]] = (
-    (UNATTRIBUTED, _ourselves),
-    (CLIENT, _client),
-    (BUFFERING, _buffering),
-    (FRONTEND, _frontend),
-    (PREEMPTION, _preempted_alone),
-    (UNATTRIBUTED, _left_out),
-    (PREEMPTION, _recomputed),
-    (PREFILL, _prefill),
-    (PREEMPTION, _preempted),
-    (ENGINE_PAUSE, _engine_pause),
+def _asked_for(case: Case) -> bool:
+    return case.asked_for_part >= case.rules.most
+
+
+# --- What speaks for a cause that holds, in points: two are enough to name it ---
+
+
+def _certain(_: Case) -> float:
+    return _CERTAIN
+
+
+def _for_prefill(case: Case) -> float:
+    """That a prompt was there, and dear enough, is enough; what a host that stops leaves behind speaks against it."""
+    points = 2.5 + case.ends_at_first_token + 0.5 * (case.cost_known and not case.prefill_guessed)
+    points -= 2.5 * (not case.pace_known)
+    if case.page_silent:
+        points -= 2.0 if case.page_answers_in_prefill else 1.0
+    return points
+
+
+def _for_bunched(case: Case) -> float:
+    """Tokens in a bunch are a sign only where it is known that they do not always come so."""
+    return 3.0 if case.bursts >= case.rules.few_bursts or case.merged or case.left_out else 1.0 + 2.0 * case.pace_known
+
+
+def _for_preemption(case: Case) -> float:
+    """A stream that seems left out beside a hole in our records may have been read there."""
+    return 2.0 + case.preempted - case.hole_near
+
+
+def _for_engine_pause(case: Case) -> float:
+    """The house has to be empty, and somebody has to say that the engine stood still and not only the way to us."""
+    busy = case.unread_work or case.departed or case.more_running or case.doubtful
+    points = -2.0 if busy else 1.0
+    points += case.answered_meanwhile + case.prompts_stood_still + case.page_silent
+    return points - 2.0 * (not case.pace_known) - 2.0 * case.several_engines - case.hole_near
+
+
+_RULES: Final[tuple[tuple[str, Callable[[Case], bool], Callable[[Case], float]], ...]] = (
+    (UNATTRIBUTED, _ourselves, _certain),
+    (CLIENT, _client, _certain),
+    (ENGINE_PAUSE, _asked_for, _certain),
+    (BUFFERING, _buffering, _for_bunched),
+    (FRONTEND, _frontend, _for_bunched),
+    (PREEMPTION, _preempted_alone, _for_preemption),
+    (UNATTRIBUTED, _left_out, _certain),
+    (PREEMPTION, _recomputed, _for_preemption),
+    (PREFILL, _prefill, _for_prefill),
+    (PREEMPTION, _preempted, _for_preemption),
+    (ENGINE_PAUSE, _engine_pause, _for_engine_pause),
 )

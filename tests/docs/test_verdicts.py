@@ -26,7 +26,7 @@ def test_every_cause_of_waits_has_a_section() -> None:
 
 def test_the_table_is_the_order_of_the_rules() -> None:
     shown = re.findall(r"^\| \d+ \| `(\w+)` \|", PAGE, re.MULTILINE)
-    assert shown == [cause for cause, _ in verdict._RULES]
+    assert shown == [cause for cause, _, _ in verdict._RULES]
 
 
 def test_the_tests_that_it_names_exist() -> None:

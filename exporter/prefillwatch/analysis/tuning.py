@@ -272,7 +272,7 @@ class FlowRules:
         250 * MS, "ns", "what was held back by a delay of any length is read within it", "test_flow"
     )
     plateau_ns: int = tunable(
-        20 * NS, "ns", "slow steps that nobody causes are what the engine takes now after so long", "test_populations"
+        20 * NS, "ns", "slow steps that nobody causes are what the engine takes now after so long", "test_yardsticks"
     )
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 _MOST: Final = 4096
-_STILL: Final = 1 << 62
 
 
 class UnreadWork:

@@ -10,12 +10,14 @@ teaches nothing; of the 20 that follow the first ones are lost with it, which co
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from prefillwatch.analysis.arrays import BoolArray, IntArray
 from prefillwatch.analysis.tuning import DEFAULT, FlowRules
 
-_SLOTS_AT_FIRST = 64
+_SLOTS_AT_FIRST: Final = 64
 
 
 class Flow:

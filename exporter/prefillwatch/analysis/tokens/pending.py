@@ -32,7 +32,8 @@ class Gaps:
         return len(self.slot)
 
     def pick(self, which: npt.NDArray[np.bool_] | slice) -> Gaps:
-        return Gaps(*(column[which] for column in self.columns()), self.teaches[which])
+        slot, model, start_ns, end_ns, events = (column[which] for column in self.columns())
+        return Gaps(slot, model, start_ns, end_ns, events, self.teaches[which])
 
     def columns(self) -> tuple[IntArray, ...]:
         """Those of numbers."""
@@ -40,8 +41,9 @@ class Gaps:
 
 
 def join(parts: list[Gaps]) -> Gaps:
-    columns = [np.concatenate(each) for each in zip(*(part.columns() for part in parts), strict=True)]
-    return Gaps(*columns, np.concatenate([part.teaches for part in parts]))
+    columns = (np.concatenate(each) for each in zip(*(part.columns() for part in parts), strict=True))
+    slot, model, start_ns, end_ns, events = columns
+    return Gaps(slot, model, start_ns, end_ns, events, np.concatenate([part.teaches for part in parts]))
 
 
 class PendingGaps:

@@ -114,6 +114,11 @@ class Case:
         return self.preemptions > 0 or (full and not self.preemptions_counted)
 
     @property
+    def busy(self) -> bool:
+        """The engine may have worked on something that we do not see."""
+        return self.unread_work or self.departed or self.more_running or self.doubtful
+
+    @property
     def _is_bounded(self) -> bool:
         return self.cost_known and math.isfinite(self.prefill_possible)
 
@@ -147,7 +152,7 @@ class Case:
             "prompt_of_a_client_that_left": self.departed,
             "server_knows_of_more_requests": self.more_running,
             "ends_at_first_token": self.ends_at_first_token,
-            "pause_reason": self.asked_for,
+            "pause_reason": self.asked_for or ("server gave no answer" if self.page_silent and not self.busy else ""),
         }
         return known | {name: value for name, value in optional.items() if value}
 
@@ -254,8 +259,7 @@ def _for_preemption(case: Case) -> float:
 
 def _for_engine_pause(case: Case) -> float:
     """The house has to be empty, and somebody has to say that the engine stood still and not only the way to us."""
-    busy = case.unread_work or case.departed or case.more_running or case.doubtful
-    points = -2.0 if busy else 1.0
+    points = -2.0 if case.busy else 1.0
     points += case.answered_meanwhile + case.prompts_stood_still + case.page_silent
     return points - 2.0 * (not case.pace_known) - 2.0 * case.several_engines - case.hole_near
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from prefillwatch.contract.causes import ENGINE_PAUSE
 from prefillwatch.core.view import IncidentNow
 from prefillwatch.units import MS, NS
 
@@ -61,6 +62,7 @@ class IncidentHistory:
             "id": f"{self.prefix}-{incident.number}",
             "kind": incident.kind,
             "cause": incident.cause,
+            "reason": (incident.evidence.get("pause_reason") if incident.cause == ENGINE_PAUSE else None) or None,
             "model": incident.model,
             "started_at": incident.started_ns / NS + self._wall_offset(),
             "duration_seconds": (incident.until_ns - incident.started_ns) / NS,

@@ -84,7 +84,7 @@ class GapPopulations:
         slow = clear & (gaps.end_ns - gaps.start_ns >= self._flow.long_ns)
         if slow.any():
             which = np.flatnonzero(slow)
-            known = self._book.baselines(gaps.slot[which])
+            known = self._book.own_baselines(gaps.slot[which])
             known[np.isnan(known)] = np.inf
             step_s = self._clear_step_ns() / NS
             slow[which] = per_token[which] > self._flow.jump * np.maximum(known, step_s)

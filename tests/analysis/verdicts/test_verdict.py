@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prefillwatch.analysis.verdicts.verdict import Case, judge
+from prefillwatch.analysis.verdicts.verdict import Case, judge, weigh
 from prefillwatch.contract.causes import FREEZE_CAUSES
 
 
@@ -144,3 +144,35 @@ BUNCH = {"caught_up": 45.0}
 )
 def test_just_enough_of_a_sign_and_just_too_little(facts: dict[str, Any], cause: str) -> None:
     assert judge(case(**PREFILL | facts)) == cause
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        ({"answered_meanwhile": True}, "engine_pause"),
+        ({"page_silent": True}, "engine_pause"),
+        ({"page_silent": True, "by_text": 6.0}, "frontend"),
+        ({"answered_meanwhile": True, "unread_work": True}, "unattributed"),
+        ({"answered_meanwhile": True, "prompts_stood_still": True, "departed": True}, "unattributed"),
+        ({"answered_meanwhile": True, "more_running": True}, "unattributed"),
+        ({"answered_meanwhile": True, "pace_known": False}, "unattributed"),
+        ({"answered_meanwhile": True, "hole_near": True}, "unattributed"),
+        ({"answered_meanwhile": True, "several_engines": True}, "unattributed"),
+        ({"asked_for": "asleep", "asked_for_part": 0.6} | PREFILL, "engine_pause"),
+        ({"bursts": 2} | PREFILL, "buffering"),
+        ({"bursts": 1} | PREFILL, "prefill"),
+        ({"pace_known": False} | PREFILL, "unattributed"),
+        ({"pace_known": False, "caught_up": 45.0}, "unattributed"),
+        ({"page_silent": True, "page_answers_in_prefill": True} | PREFILL, "unattributed"),
+        ({"page_silent": True, "ends_at_first_token": True} | PREFILL, "prefill"),
+    ],
+)
+def test_evidence_is_weighed(facts: dict[str, Any], cause: str) -> None:
+    assert judge(case(**facts)) == cause
+
+
+def test_the_strength_goes_with_the_evidence() -> None:
+    weak = weigh(case(answered_meanwhile=True))
+    strong = weigh(case(answered_meanwhile=True, prompts_stood_still=True))
+    assert 0.5 <= weak.strength < strong.strength <= 1.0
+    assert weigh(case()).strength < 0.5

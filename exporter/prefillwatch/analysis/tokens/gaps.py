@@ -284,6 +284,10 @@ class GapBook:
                     found[unknown & (models == model)] = its
         return found
 
+    def own_baselines(self, slots: IntArray) -> FloatArray:
+        """Seconds per token of these sequences when undisturbed; not a number where one has too few such gaps."""
+        return self._baselines.of_slots(slots)
+
     def model_baseline(self, model: int) -> float | None:
         """Seconds per token of an undisturbed stream of the model; None while less than three gaps are known."""
         return self._baselines.of_model(model)

@@ -88,7 +88,9 @@ class Case:
 
     @property
     def bunched(self) -> bool:
-        return self.caught_up >= self._proof(self.rules.fewest_bunched) or self.merged
+        # An API server that stands still gives no page either, and hands on what it had.
+        with_page = self.page_silent and max(self.caught_up, self.by_text) >= self.rules.fewest_by_text
+        return with_page or self.caught_up >= self._proof(self.rules.fewest_bunched) or self.merged
 
     def _proof(self, fewest: float) -> float:
         """So many tokens at once were made in the silence, whatever had been due by a pace that the engine may not have
@@ -249,7 +251,8 @@ def _for_prefill(case: Case) -> float:
 
 def _for_bunched(case: Case) -> float:
     """Tokens in a bunch are a sign only where it is known that they do not always come so."""
-    return 3.0 if case.bursts >= case.rules.few_bursts or case.merged or case.left_out else 1.0 + 2.0 * case.pace_known
+    sure = case.bursts >= case.rules.few_bursts or case.merged or case.left_out
+    return 3.0 if sure else 1.0 + 2.0 * case.pace_known
 
 
 def _for_preemption(case: Case) -> float:

@@ -26,8 +26,8 @@ class Burst:
 
     begun_ns: int
     ended_ns: int
+    #: Of the two gaps the shorter one.
     silence_ns: int
-    """Of the two gaps the shorter one."""
     events: int
 
     @property

@@ -50,8 +50,8 @@ class CaseBuilder:
         self._smallest = smallest_bucket
         self._rules = tuning.verdicts
         self._on_its_way_ns = tuning.first_tokens.on_its_way_ns
+        #: This server was seen to answer us in the midst of a long gap that was a prompt's.
         self.page_answers_in_prefill = False
-        """This server was seen to answer us in the midst of a long gap that was a prompt's."""
         self._left_out: deque[tuple[int, int, Stall]] = deque(maxlen=256)  # end, tokens that had to be computed again
 
     def measure(self, stall: Stall, until_ns: int) -> None:

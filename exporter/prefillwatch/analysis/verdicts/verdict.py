@@ -161,8 +161,8 @@ class Case:
 
 class Judgement(NamedTuple):
     cause: str
+    #: Of the evidence for the cause that holds first, from 0 to 1; one below `NAMED_FROM` is not named.
     strength: float
-    """Of the evidence for the cause that holds first, from 0 to 1; one below `NAMED_FROM` is not named."""
 
 
 NAMED_FROM: Final = 0.5

@@ -14,7 +14,7 @@ from tests.real.truth.live import Live, Scenario
 async def long_prompts(live: Live) -> None:
     for _ in range(3):
         live.prompt(2500)
-        await asyncio.sleep(3.5)
+        await asyncio.sleep(2.5)
 
 
 async def queued_prompts(live: Live) -> None:
@@ -27,23 +27,23 @@ async def queued_prompts(live: Live) -> None:
 async def clients_that_leave(live: Live) -> None:
     """The server reads on; somebody else's short prompt comes meanwhile."""
     live.prompt(5000, leaves_after=0.4)
-    await asyncio.sleep(5)
+    await asyncio.sleep(3.5)
     live.prompt(5000, leaves_after=0.4)
     await asyncio.sleep(0.6)
     live.prompt(120)
-    await asyncio.sleep(5)
+    await asyncio.sleep(3.5)
 
 
 async def its_own_endpoint(live: Live) -> None:
     for _ in range(2):
         live.prompt(2500, path=NATIVE)
-        await asyncio.sleep(3.5)
+        await asyncio.sleep(2.5)
 
 
 async def past_the_sidecar(live: Live) -> None:
     for _ in range(2):
         live.prompt(2500, past_sidecar=True)
-        await asyncio.sleep(3.5)
+        await asyncio.sleep(2.5)
 
 
 async def stopped(live: Live) -> None:

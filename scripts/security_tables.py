@@ -11,10 +11,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from prefillwatch.analysis.tokens import MOST_READS
 from prefillwatch.core import bodies as observed
 from prefillwatch.core.relays import MAX_EXCHANGES
 from prefillwatch.door import conversation, door, observer_link
 from prefillwatch.export import viewers
+from prefillwatch.observer.api import MOST_TOLD
 from prefillwatch.observer.intake import MAX_LINKS
 from prefillwatch.relay import (
     bodies,
@@ -151,6 +153,7 @@ def _observer() -> Iterator[Row]:
         "they pass through unobserved",
         "",
     )
+    yield "incidents that can be told, and reads kept for that", f"{MOST_TOLD}; {MOST_READS:,}", "the newest stay", ""
     yield "model names with series of their own", _set("max_models"), "`other`", "`max_models`"
     yield (
         "what a relay tells while the observer is busy",

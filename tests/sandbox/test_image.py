@@ -21,7 +21,7 @@ from prefillwatch import __version__
 SimIn = Callable[[Network, str], Sim]
 #: Where an engine makes room for what it mounts: names of hosts and resolvers.
 BY_THE_ENGINE = ("/etc", "/run", "/dev", "/proc", "/sys")
-#: deploy/README.md says 142 MB; more than this would be a surprise.
+#: deploy/README.md says 143 MB; more than this would be a surprise.
 MOST_OF_OURS = 160_000_000
 
 

@@ -5,7 +5,7 @@ from prefillwatch.analysis.tokens.correlation import GapPromptCorrelation
 from prefillwatch.analysis.tokens.flow import Flow, StepFlow
 from prefillwatch.analysis.tokens.gaps import GapBatch, GapBook
 from prefillwatch.analysis.tokens.pending import Gaps, PendingGaps
-from prefillwatch.analysis.tokens.read_log import ReadLog
+from prefillwatch.analysis.tokens.read_log import MOST_READS, ReadLog
 from prefillwatch.analysis.tokens.windows import (
     LogBuckets,
     SlidingWindows,
@@ -15,6 +15,7 @@ from prefillwatch.analysis.tokens.windows import (
 
 __all__ = [
     "LEVEL_LABELS",
+    "MOST_READS",
     "ConcurrencyMeter",
     "Flow",
     "GapBatch",

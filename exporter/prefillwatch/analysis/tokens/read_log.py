@@ -14,7 +14,7 @@ from prefillwatch.units import NS
 #: A verdict is final half a minute after a delay at the latest.
 _KEPT_NS: Final = 60 * NS
 #: 3 MiB.
-_MOST_READS: Final = 200_000
+MOST_READS: Final = 200_000
 
 
 class ReadLog:
@@ -31,7 +31,7 @@ class ReadLog:
         self._batches.append((slots, times_ns))
         self._count += len(slots)
         newest_ns = int(times_ns.max())
-        while self._count > _MOST_READS or int(self._batches[0][1].max()) < newest_ns - _KEPT_NS:
+        while self._count > MOST_READS or int(self._batches[0][1].max()) < newest_ns - _KEPT_NS:
             self._count -= len(self._batches.popleft()[0])
 
     def of(self, slot: int, start_ns: int, end_ns: int) -> list[int]:

@@ -13,13 +13,13 @@ from prefillwatch.observer.api.incidents import IncidentHistory
 from prefillwatch.story import Account
 
 #: Of those that are over, the newest. Each takes up to some tens of kilobytes.
-MOST_KEPT: Final = 100
+MOST_TOLD: Final = 100
 
 
 class Accounts:
     """Of the incidents of a history."""
 
-    def __init__(self, view: Callable[[], View], history: IncidentHistory, most: int = MOST_KEPT) -> None:
+    def __init__(self, view: Callable[[], View], history: IncidentHistory, most: int = MOST_TOLD) -> None:
         """``view`` gives what is known now."""
         self._view = view
         self._history = history

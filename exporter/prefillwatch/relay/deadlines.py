@@ -54,9 +54,6 @@ class Deadlines(Generic[T]):
     def discard(self, item: T) -> None:
         self._due.pop(item, None)
 
-    def clear(self) -> None:
-        self._due.clear()
-
     def _arm(self, due: int) -> None:
         self._armed = True
         self._reactor.call_at(due, self._expire)

@@ -46,7 +46,6 @@ _FINGERPRINT_CHARS: Final = BLOCK_CHARS * MAX_BLOCKS
 _MAX_COUNT: Final = 1 << 31
 #: Contents inside each other: a message's, a tool result's, and what that quotes. No prompt goes deeper.
 _MAX_CONTENT_DEPTH: Final = 8
-_TEXT_PARTS: Final = frozenset({"", "text", "input_text", "output_text", "refusal", "thinking", "reasoning_text"})
 _MEDIA_PARTS: Final = frozenset(
     {
         *("image_url", "input_image", "image", "image_embeds", "image_pil", "input_audio", "audio_url", "audio"),

@@ -34,6 +34,7 @@ lint: $(READY) ## ruff, mypy, and who may import whom
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.13 exporter/prefillwatch
 	! $(BIN)/python -c "import grafana_foundation_sdk" 2>/dev/null || $(BIN)/mypy --python-version 3.12 grafana
 	$(BIN)/lint-imports --no-logo
 

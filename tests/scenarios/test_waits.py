@@ -211,3 +211,16 @@ def test_what_counts_as_a_wait_can_be_set(seconds: float) -> None:
     scene.prompt(5000, 50).answers([20_000]).ends(20_001)
     scene.play()
     assert len(scene.incidents("wait")) == (seconds < 15)
+
+
+def test_a_model_that_thinks_unseen_is_not_stuck() -> None:
+    """The role comes at once, nothing visible for half a minute; others are served, and the page says that all run."""
+    scene = Scene()
+    scene.victims(2, beat(25, 45_000))
+    scene.prompt(5000, 300, "thinks").answers([38_000]).ends(38_100)
+    for number in range(14):
+        at = 6000 + 2000 * number
+        scene.prompt(at, 200).answers([at + 300, at + 325]).ends(at + 330)
+    scene.healthy(500, 45_000, running=3)
+    scene.play()
+    assert "stuck" not in scene.causes("wait")

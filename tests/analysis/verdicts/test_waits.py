@@ -56,3 +56,22 @@ def test_rules(facts: dict[str, Any], cause: str) -> None:
 def test_evidence_is_plain_json() -> None:
     evidence = case(**BEHIND_LONG | {"ahead_possible": math.inf}).evidence()
     assert json.loads(json.dumps(evidence, allow_nan=False)) == evidence
+
+
+RUNS = {"pages": 10, "pages_running": 9}
+
+
+def test_what_the_engine_runs_while_others_are_served_is_not_stuck() -> None:
+    """A model that thinks unseen; without the page's word, or where nothing comes from the engine at all, it is."""
+    assert judge(case(overtaken=12, silence=0.1, **RUNS)) == "unattributed"
+    assert judge(case(overtaken=12, silence=0.1, pages=10, pages_running=4)) == "stuck"
+    assert judge(case(silence=9.0, **RUNS)) == "stuck"
+    assert judge(case(**BEHIND_LONG, **RUNS)) == "prefill"
+
+
+def test_requests_that_wait_while_nothing_runs_are_stuck_and_not_in_line() -> None:
+    idle = {"pages": 10, "pages_waiting": 10, "pages_idle": 10}
+    assert judge(case(**idle)) == "stuck"
+    assert judge(case(**idle | {"waited": 3.0})) == "queueing"
+    assert judge(case(**idle | {"pages_idle": 2})) == "queueing"
+    assert judge(case(**idle, **BEHIND_EQUALS)) == "queueing"

@@ -44,6 +44,8 @@ class WaitCase:
     pages: int = 0  # pages of metrics from the wait
     pages_waiting: int = 0  # of these, the ones with waiting requests
     pages_missing: int = 0  # of these, the ones with fewer requests than we had sent, and none waiting
+    pages_running: int = 0  # of these, the ones with all that we had sent running, and none waiting
+    pages_idle: int = 0  # of these, the ones with waiting requests and none running
     missing: int = 0  # requests that the engine does not know of, by the newest of them
     rules: VerdictRules = DEFAULT.verdicts
     late: LateRules = DEFAULT.waits
@@ -51,6 +53,18 @@ class WaitCase:
     @property
     def explained(self) -> bool:
         return self.tokens_ahead > 0 and self.waited - self.expected <= self.ahead_possible
+
+    @property
+    def runs_unseen(self) -> bool:
+        """The engine says that it runs, while others are served: hidden reasoning and withheld arguments are decoding,
+        although no token of them shows."""
+        return self.pages_running > self.rules.most * self.pages and self.silence * NS < self.late.silent_ns
+
+    @property
+    def nobody_runs(self) -> bool:
+        """Requests wait in an engine that has nothing else to do: for longer than any of it takes, that is no line."""
+        idle = self.pages_idle > self.rules.most * self.pages
+        return idle and self.waited * NS >= self.late.silent_ns and not self.explained
 
     @property
     def behind_long_prompts(self) -> bool:
@@ -67,6 +81,8 @@ class WaitCase:
             "server_just_started": self.young,
             "engine_gauges_known": self.pages > 0,
             "pages_with_waiting_requests": self.pages_waiting,
+            "engine_runs_it_unseen": self.runs_unseen,
+            "engine_runs_nothing": self.nobody_runs,
             "requests_unknown_to_engine": self.missing,
         }
 
@@ -78,11 +94,13 @@ def judge(case: WaitCase) -> str:
 
 _RULES: Final[tuple[tuple[str, Callable[[WaitCase], bool]], ...]] = (
     (BEFORE_ENGINE, lambda case: case.pages_missing > case.rules.most * case.pages),
+    (UNATTRIBUTED, lambda case: case.runs_unseen and not case.behind_long_prompts),
     (STUCK, lambda case: case.overtaken >= case.late.overtaken),
     (PREFILL, lambda case: case.behind_long_prompts),
     (WARMUP, lambda case: case.young),
     (QUEUEING, lambda case: case.explained),
     (STUCK, lambda case: case.silence * NS >= max(case.late.silent_ns, case.rules.most * case.waited * NS)),
+    (STUCK, lambda case: case.nobody_runs),
     (QUEUEING, lambda case: case.pages_waiting > case.rules.most * case.pages),
 )
 
@@ -194,6 +212,8 @@ class WaitWatch:
             pages=len(pages),
             pages_waiting=sum(1 for page in pages if page.waiting),
             pages_missing=len(missing),
+            pages_running=sum(1 for page in pages if _runs_all(page)),
+            pages_idle=sum(1 for page in pages if page.waiting and page.running == 0),
             missing=_unknown_requests(missing[-1], self._rules.most) if missing else 0,
         )
         return case, ahead.shares
@@ -265,6 +285,11 @@ class _Line:
 
 def _column(values: list[int]) -> npt.NDArray[np.int64]:
     return np.array(values, np.int64)
+
+
+def _runs_all(page: EnginePage) -> bool:
+    """Whether its engine runs all that we had sent to it."""
+    return page.running is not None and page.waiting == 0 and page.running >= page.in_flight > 0
 
 
 def _unknown_requests(page: EnginePage, most: float) -> int:

@@ -222,5 +222,8 @@ def test_a_model_that_thinks_unseen_is_not_stuck() -> None:
         at = 6000 + 2000 * number
         scene.prompt(at, 200).answers([at + 300, at + 325]).ends(at + 330)
     scene.healthy(500, 45_000, running=3)
+    scene.play(until=36_000)
+    assert scene.observed.values(table.OLDEST_FIRST_TOKEN_WAIT).get(("m",), 0.0) < 1.0
+    assert scene.observed.values(table.PREFILLING_REQUESTS).get(("m",), 0.0) == 0.0
     scene.play()
     assert "stuck" not in scene.causes("wait")

@@ -39,6 +39,7 @@ class Request:
     tpot_target_ns: int = 0
     events: int = 0  # token events seen
     generated: int | None = None  # tokens by usage
+    runs_unseen: bool = False  # the engine says that it runs it, while no token shows and others are served
     doubtful: bool = False  # records were lost: its first token may have passed, so whether it waits is not known
     prompt_counted: bool = False  # prompt length and TTFT are in the histograms
     events_reported: bool = False  # usage in the stream reported the tokens of each event, and they are counted

@@ -190,6 +190,7 @@ class WaitWatch:
         for wait in waits:
             case, shares = self._case(wait, line, now_ns)
             wait.cause, wait.evidence = judge(case), case.evidence()
+            wait.request.runs_unseen = case.runs_unseen and wait.cause == UNATTRIBUTED
             wait.shares = shares if wait.cause in (PREFILL, QUEUEING) else ()
 
     def _case(self, wait: Wait, line: _Line, now_ns: int) -> tuple[WaitCase, tuple[Share, ...]]:

@@ -98,7 +98,7 @@ def load_by_model(
     for request in requests:
         model = request.model
         decoding[model] = decoding.get(model, 0) + request.decoding
-        if request.generating and request.in_prefill:
+        if request.generating and request.in_prefill and not request.runs_unseen:
             waiting[model] = waiting.get(model, 0) + 1
             tokens[model] = tokens.get(model, 0) + request.prompt_tokens
             # A JSON answer shows no first token, so its wait says nothing.

@@ -83,3 +83,12 @@ def test_an_engine_that_stands_still_while_it_reads_a_prompt_is_no_riddle() -> N
     assert "Not frontend: the API server answered us" in speaks_for
     assert "waited through all of it" in sides("engine_pause", **still)[0]
     assert "It might be engine pause" in sides("unattributed", **still)[1]
+
+
+def test_what_is_only_there_or_not() -> None:
+    assert "a reason is known: sleep" in sides("engine_pause", pause_reason="sleep")[0]
+    assert "a hop on the way holds tokens back" in sides("buffering", held_back_bursts=3)[0]
+    assert "did not answer our question for metrics" in sides("engine_pause", page_of_metrics_did_not_come=True)[0]
+    for name in ("unread_requests", "prompt_of_a_client_that_left", "server_knows_of_more_requests"):
+        there: dict[str, Any] = {name: True}
+        assert sides("unattributed", **there)[2], name

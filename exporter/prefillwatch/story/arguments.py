@@ -24,9 +24,6 @@ from prefillwatch.report import counted, duration, share
 Evidence = Mapping[str, Any]
 Side = Literal["for", "against", "open"]
 
-#: Causes that the evidence does not tell apart: what is bunched is one or the other by how the bunches look.
-_ALIKE: Final = {BUFFERING: FRONTEND}
-
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -35,6 +32,26 @@ class Argument:
     cause: str
     side: Side
     words: str
+
+
+#: Evidence that is there or not.
+_PLAIN: Final = {
+    "held_back_bursts": Argument(
+        FRONTEND, "for", "the stream came in bursts before: a hop on the way holds tokens back."
+    ),
+    "page_of_metrics_did_not_come": Argument(
+        ENGINE_PAUSE, "for", "the server did not answer our question for metrics."
+    ),
+    "unread_requests": Argument(ENGINE_PAUSE, "open", "The server had requests whose work cannot be read."),
+    "prompt_of_a_client_that_left": Argument(
+        ENGINE_PAUSE, "open", "The engine may still have read the prompt of a client that had left."
+    ),
+    "server_knows_of_more_requests": Argument(
+        ENGINE_PAUSE, "open", "The server counted more running requests than came through here."
+    ),
+}
+#: Causes that the evidence does not tell apart: what is bunched is one or the other by how the bunches look.
+_ALIKE: Final = {BUFFERING: FRONTEND}
 
 
 def arguments(kind: str, evidence: Evidence, usual: float = 0.0) -> list[Argument]:
@@ -89,6 +106,9 @@ def _freeze(evidence: Evidence, usual: float) -> Iterator[Argument]:
         yield Argument(FRONTEND, "against", "the API server answered us while no stream moved.")
     if evidence.get("prompts_stood_still"):
         yield Argument(ENGINE_PAUSE, "for", "a short prompt waited through all of it without a first token.")
+    if evidence.get("pause_reason"):
+        yield Argument(ENGINE_PAUSE, "for", f"a reason is known: {evidence['pause_reason']}.")
+    yield from (argument for name, argument in _PLAIN.items() if evidence.get(name))
     yield from _ourselves(evidence, gap)
 
 

@@ -17,7 +17,7 @@ from prefillwatch.core.view import IncidentNow, incident_now
 from prefillwatch.observer.api import MOST_CULPRITS, MOST_KEPT, IncidentHistory
 from prefillwatch.units import NS
 
-FIELDS = {
+FIELDS: dict[str, type] = {
     "id": str,
     "kind": str,
     "cause": str,
@@ -30,6 +30,7 @@ FIELDS = {
     "stall_seconds": float,
     "worst_gap_seconds": float,
     "baseline_gap_seconds": float,
+    "reason": type(None),
     "culprits": list,
     "culprit_count": int,
     "culprit_tokens": int,

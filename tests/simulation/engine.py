@@ -160,6 +160,9 @@ class State:
     waiting: int
     usage: float
     preemptions: int
+    prompts_read: int = 0  # tokens of all prompts that have their first token
+    prompts_answered: int = 0  # … whose answers are whole
+    generated: int = 0
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,7 @@ class Rank:
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._under_way: deque[tuple[list[Share], float]] = deque()  # steps of a pipeline, and when each ends
-        self._preemptions = 0
+        self._preemptions = self._read = self._answered = 0
         self._met: set[str] = set()  # requests whose prompts were begun with
         self._cached: set[tuple[int, str]] = set()
         self._since_prompts = 0  # steps
@@ -286,15 +289,9 @@ class Rank:
                 sequence.given_up = sequence.given_up or sequence.job.name in gone
             self._waiting = deque(each for each in self._waiting if not each.given_up)
             self._running = [each for each in self._running if not each.given_up]
-        self.states.append(
-            State(
-                now,
-                len(self._running),
-                len(self._waiting),
-                self._used() / self.scheduling.cache_tokens,
-                self._preemptions,
-            )
-        )
+        usage = self._used() / self.scheduling.cache_tokens
+        queues = len(self._running), len(self._waiting)
+        self.states.append(State(now, *queues, usage, self._preemptions, self._read, self._answered, len(self.tokens)))
 
     # --- What is in a step ---
 
@@ -477,7 +474,10 @@ class Rank:
         self.steps.append(Step(start, end, cost.clear, cost.prefill, cost.recomputing, cost.stopped, prompts, members))
         for share in batch:
             if share.emits and not share.sequence.given_up:
-                share.sequence.made += share.emits
+                sequence, job = share.sequence, share.sequence.job
+                self._read += job.prompt if not sequence.made else 0
+                sequence.made += share.emits
+                self._answered += job.prompt if sequence.made >= job.answer_of(sequence.choice) else 0
                 self.tokens += [Token(share.sequence, end, len(self.steps) - 1)] * share.emits
 
 

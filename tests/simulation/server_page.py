@@ -49,6 +49,8 @@ def _vllm(states: list[State], shape: Shape, hardships: Hardships) -> Iterator[s
         yield f"vllm:num_requests_waiting{{{labels}}} {state.waiting}.0"
         yield f"vllm:kv_cache_usage_perc{{{labels}}} {state.usage}"
         yield f"vllm:num_preemptions_total{{{labels}}} {state.preemptions}.0"
+        yield f"vllm:prompt_tokens_total{{{labels}}} {state.prompts_read}.0"
+        yield f"vllm:generation_tokens_total{{{labels}}} {state.generated}.0"
         if shape.scheduling.prefix_caching:
             yield f"vllm:prefix_cache_queries_total{{{labels}}} 1000.0"
         yield f'vllm:cache_config_info{{block_size="{_BLOCK}",engine="{number}",num_gpu_blocks="{blocks}"}} 1.0'
@@ -56,6 +58,8 @@ def _vllm(states: list[State], shape: Shape, hardships: Hardships) -> Iterator[s
 
 def _llamacpp(states: list[State], shape: Shape, hardships: Hardships) -> Iterator[str]:
     yield f"llamacpp:requests_processing {sum(state.running for state in states)}"
+    yield f"llamacpp:prompt_tokens_total {sum(state.prompts_read for state in states)}"
+    yield f"llamacpp:tokens_predicted_total {sum(state.generated for state in states)}"
     yield f"llamacpp:requests_deferred {sum(state.waiting for state in states)}"
 
 
@@ -68,6 +72,8 @@ def _sglang(states: list[State], shape: Shape, hardships: Hardships) -> Iterator
         yield f"sglang:num_queue_reqs{{{labels}}} {state.waiting}.0"
         yield f"sglang:token_usage{{{labels}}} {usage}"
         yield f"sglang:max_total_num_tokens{{{labels}}} {shape.scheduling.cache_tokens}.0"
+        yield f"sglang:prompt_tokens_total{{{labels}}} {state.prompts_answered}.0"
+        yield f"sglang:generation_tokens_total{{{labels}}} {state.generated}.0"
         yield f"sglang:num_retracted_requests_total{{{labels}}} {state.preemptions}.0"
 
 

@@ -172,27 +172,27 @@ Held against the goals: precision 0.99, recall 0.97, right names 0.98 for vLLM o
 
 ## What is known of these
 
-- **Several ranks behind one door**: their steps interleave, and streams are not assigned to ranks; the stalls are found,
-  and the blame for them goes to prompts of other ranks as well. A prompt of a rank **out of sight** is blamed on whoever
-  is in sight, where somebody is.
-- **Slices, rests and delays**: where prompts are read beside each other or later than they could be, the names follow an
-  order that the engine did not have.
+- **Several ranks behind one door**: their steps interleave, and streams are not assigned to ranks; the stalls
+  are found, and the blame for them goes to prompts of other ranks as well. A prompt of a rank **out of sight**
+  is blamed on whoever is in sight, where somebody is.
+- **Slices, rests and delays**: where prompts are read beside each other or later than they could be, the names
+  follow an order that the engine did not have.
 - **Stream interval**: short steps disappear between two reads; a prompt that is read in one of them is not seen
   there.
-- **A stop while a prompt is in flight** whose price is not learned yet is called that prompt's; without a page of metrics
-  one without a prompt has no name.
-- **The API server**, where it stands still or tokenises while prompts are read: fewer tokens come in the bunch than the
-  time would have made.
+- **A stop while a prompt is in flight** whose price is not learned yet is called that prompt's; without a page
+  of metrics one without a prompt has no name.
+- **The API server**, where it stands still or tokenises while prompts are read: fewer tokens come in the bunch
+  than the time would have made.
 - **A server that goes on without its reader**: the prompt is out of sight, and what it held up is unattributed.
-- **Hidden reasoning**: who thinks counts as a prompt that is being read, and gets a part of the blame of others; after
-  two minutes an alert takes the first token for stuck.
+- **Hidden reasoning**: who thinks counts as a prompt that is being read, and gets a part of the blame of
+  others; after two minutes an alert takes the first token for stuck.
 - **Withheld tokens**: what comes whole, late and on purpose looks like a bunch that the API server held up.
-- **Images**: their tokens are known when the answer ends; until then the price of the text is far too small for the
-  time that the encoder takes.
-- **What compiles for a prompt** takes its time where the prompt is read, and before a price is learned the one looks
-  like the other.
-- **Endpoints that are not read**, lists of prompts and background answers: somebody's work, of a size or for a time
-  that is not known from their requests alone.
+- **Images**: their tokens are known when the answer ends; until then the price of the text is far too small for
+  the time that the encoder takes.
+- **What compiles for a prompt** takes its time where the prompt is read, and before a price is learned the one
+  looks like the other.
+- **Endpoints that are not read**, lists of prompts and background answers: somebody's work, of a size or for a
+  time that is not known from their requests alone.
 
 Not simulated yet: offloading that holds up a step, diffusion, elastic scaling, adapters, endpoints outside `/v1`.
 A run again, with every stall: `make simulate ARGS="--show SEED"`.

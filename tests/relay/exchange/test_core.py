@@ -173,7 +173,7 @@ def test_an_answer_that_comes_before_the_request_was_taken_is_told_without_sent(
 
 
 def test_of_other_endpoints_the_observer_sees_heads_only() -> None:
-    exchange = Exchange(post("/v1/audio/speech"))
+    exchange = Exchange(post("/v1/files"))
     assert [tell.kind for tell in exchange.told] == [Kind.REQUEST]
     assert (
         exchange >> complete() << tap(Kind.REQUEST_END) << connect(fresh=True)

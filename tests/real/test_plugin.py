@@ -13,16 +13,16 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tests.real.engine as engine_module
 from tests.kit.eventually import eventually
 from tests.real.client import Answer, ask
-from tests.real.engine import ENVIRONMENT, MODEL_DIR, ROOT, START_LIMIT_SECONDS, Engine, server_command
+from tests.real.engine import MODEL_DIR, ROOT, Engine, server_command
 from tests.real.four_endpoints import PATHS, request
 from tests.real.record_workload import WORDS
 from tests.real.sidecar import Metrics, Sidecar
@@ -39,6 +39,7 @@ GAP = "prefillwatch_engine_inter_token_latency_seconds"
 VLLMS_GAP = "vllm:inter_token_latency_seconds"
 CHAT = PATHS["chat_completions"]
 PATIENCE_S = 60.0
+ITERATION_DETAILS = "enable-logging-iteration-details"
 FAULTS = """
 from prefillwatch.engine.plugin import steps
 
@@ -69,19 +70,20 @@ def site(folder: Path, faults: bool = False) -> Path:
 
 
 @contextmanager
-def vllm(folder: Path, *flags: str, socket: Path | None = None, faults: bool = False) -> Iterator[Engine]:
+def vllm(
+    folder: Path,
+    *flags: str,
+    socket: Path | None = None,
+    faults: bool = False,
+    command: Callable[[int, Sequence[str]], list[str]] = server_command,
+) -> Iterator[Engine]:
     """A vLLM with the plugin; ``socket`` is where the plugin looks for a sidecar."""
     (folder / "site").mkdir(parents=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", f"{site(folder / 'site', faults)}:{ROOT / 'exporter'}")
-        if socket is not None:
-            patch.setenv("PREFILLWATCH_SOCKET", str(socket))
-        engine = Engine(folder, flags)
-        engine.__enter__()
-    try:
+    environment = {"PYTHONPATH": f"{site(folder / 'site', faults)}:{ROOT / 'exporter'}"}
+    if socket is not None:
+        environment["PREFILLWATCH_SOCKET"] = str(socket)
+    with Engine(folder, flags, command=command, environment=environment) as engine:
         yield engine
-    finally:
-        engine.stop()
 
 
 async def mixed_load(port: int, prompts: Sequence[int] = (300, 700, 2500), victims: int = 3) -> list[Answer]:
@@ -258,27 +260,7 @@ def test_a_sidecar_that_goes_away_does_no_harm_and_another_is_found(
     settled(engine.url)
 
 
-# --- Faults ---
-
-
-def test_errors_of_ours_and_a_socket_that_is_none_do_no_harm(tmp_path: Path) -> None:
-    """The flag is missing too, which is said."""
-    none = tmp_path / "a-file"
-    none.write_text("")
-    flag = "enable-logging-iteration-details"
-    with vllm(tmp_path / "vllm", f"--no-{flag}", socket=none, faults=True) as engine:
-        run_load(engine.port)
-        page = Metrics.read(f"{engine.url}/metrics")
-        log = engine.log_path.read_text()
-    assert page.total(f"{VLLMS_GAP}_count") > 300
-    assert page.total(f"{GAP}_count") == 0
-    assert log.count(f"--{flag}") == 1
-    assert log.count("prefillwatch cannot read") == 1
-    assert "on purpose" not in log
-    assert "Traceback" not in log
-
-
-# --- Several API servers ---
+# --- Faults, and several API servers ---
 
 
 def serve_command(port: int, flags: Sequence[str] = ()) -> list[str]:
@@ -287,28 +269,42 @@ def serve_command(port: int, flags: Sequence[str] = ()) -> list[str]:
     return [python, "-m", "vllm.entrypoints.cli.main", "serve", str(MODEL_DIR), *rest]
 
 
-def test_two_api_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "server_command", serve_command)
-    with vllm(tmp_path / "vllm", "--api-server-count=2") as engine:
-        run_load(engine.port)
-        run_load(engine.port)
-        page = settled(engine.url)
-        steps = len(steps_of(engine, "schedule.jsonl"))
+@pytest.fixture(scope="module")
+def two_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engine, Engine]]:
+    """One with faults, one with two API servers. They start side by side, since most of a start is one thread's."""
+    faulty, several = tmp_path_factory.mktemp("faulty"), tmp_path_factory.mktemp("several")
+    none = faulty / "a-file"
+    none.write_text("")
+    with ThreadPoolExecutor() as pool, ExitStack() as stack:
+        flag = f"--no-{ITERATION_DETAILS}"
+        starts = [
+            pool.submit(stack.enter_context, vllm(faulty / "vllm", flag, socket=none, faults=True)),
+            pool.submit(stack.enter_context, vllm(several / "vllm", "--api-server-count=2", command=serve_command)),
+        ]
+        yield starts[0].result(), starts[1].result()
+
+
+def test_errors_of_ours_and_a_socket_that_is_none_do_no_harm(two_engines: tuple[Engine, Engine]) -> None:
+    """The flag is missing too, which is said."""
+    flag, engine = ITERATION_DETAILS, two_engines[0]
+    run_load(engine.port)
+    page = Metrics.read(f"{engine.url}/metrics")
+    log = engine.log_path.read_text()
+    assert page.total(f"{VLLMS_GAP}_count") > 300
+    assert page.total(f"{GAP}_count") == 0
+    assert log.count(f"--{flag}") == 1
+    assert log.count("prefillwatch cannot read") == 1
+    assert "on purpose" not in log
+    assert "Traceback" not in log
+
+
+def test_two_api_servers(two_engines: tuple[Engine, Engine]) -> None:
+    engine = two_engines[1]
+    run_load(engine.port)
+    run_load(engine.port)
+    page = settled(engine.url)
+    steps = len(steps_of(engine, "schedule.jsonl"))
     assert page.total(f"{STEP}_count") == steps
     assert page.total(f"{GAP}_sum") == pytest.approx(page.total(f"{VLLMS_GAP}_sum"))
     assert not page.has(f"{STEP}_count", step_prefill_tokens="unknown")
     assert page.total(f"{STEP}_count", step_prefill_tokens="512-2k") > 0
-
-
-# --- `prefillwatch run` ---
-
-
-def test_run_tells_vllm_where_it_listens(tmp_path: Path) -> None:
-    (tmp_path / "site").mkdir()
-    words = ["--port={port}" if word.startswith("--port=") else word for word in server_command(0)]
-    command = ["env", f"PYTHONPATH={site(tmp_path / 'site')}:{ROOT / 'exporter'}", *words]
-    log = tmp_path / "run.log"
-    with Sidecar(log, ("run",), command, ENVIRONMENT, wait=False) as sidecar:
-        sidecar.wait_until(sidecar.is_ready, START_LIMIT_SECONDS, "ready")
-        run_load(sidecar.port, prompts=())
-        eventually(lambda: sidecar.metrics().total("prefillwatch_engine_link_steps_total") > 100, "no steps are told")

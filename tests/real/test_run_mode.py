@@ -1,4 +1,4 @@
-"""`prefillwatch run` with vLLM as its child: one process to start, and nothing of vLLM hidden."""
+"""`prefillwatch run` with vLLM as its child, our plugin in it: one process to start, and nothing of vLLM hidden."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.kit.processes import is_alive
@@ -14,6 +13,7 @@ from tests.real.client import Answer, Exchange, ask
 from tests.real.engine import BASE_FLAGS, ENVIRONMENT, START_LIMIT_SECONDS, VENV
 from tests.real.four_endpoints import PATHS, request
 from tests.real.sidecar import Sidecar
+from tests.real.test_plugin import site
 
 CHAT = PATHS["chat_completions"]
 COMMAND = [str(VENV / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server", *BASE_FLAGS]
@@ -23,11 +23,25 @@ def vllm_pid(sidecar: Sidecar) -> int:
     return next(int(each["pid"]) for each in sidecar.state()["processes"] if each["role"] == "upstream")
 
 
+def steps_told(sidecar: Sidecar) -> float:
+    return sidecar.metrics().total("prefillwatch_engine_link_steps_total")
+
+
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
+def refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
+    """A vLLM that cannot start. It takes its time to say so, in which the other starts."""
+    command = [*COMMAND, "--max-model-len=not-a-number"]
+    with Sidecar(tmp_path_factory.mktemp("bad") / "run.log", ("run",), command, ENVIRONMENT, wait=False) as sidecar:
+        yield sidecar
+
+
+@pytest.fixture(scope="module")
+def running(refused: Sidecar, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     """vLLM under `run`, not waited for."""
-    log = tmp_path_factory.mktemp("run") / "run.log"
-    with Sidecar(log, ("run", "--drain-timeout=60s"), COMMAND, ENVIRONMENT, wait=False) as sidecar:
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "site").mkdir()
+    environment = ENVIRONMENT | {"PYTHONPATH": str(site(folder / "site"))}
+    with Sidecar(folder / "run.log", ("run", "--drain-timeout=60s"), COMMAND, environment, wait=False) as sidecar:
         yield sidecar
 
 
@@ -55,6 +69,8 @@ async def stream_over_sigterm(sidecar: Sidecar) -> Answer:
     stream = asyncio.create_task(ask(sidecar.port, CHAT, body, exchange=exchange))
     while len(exchange.reads) < 10:
         await asyncio.sleep(0.05)
+    # The plugin was told where we listen; it looks there now and then while there are steps.
+    await asyncio.to_thread(sidecar.wait_until, lambda: steps_told(sidecar) > 0, 30, "told of steps by the plugin")
     os.kill(sidecar.process.pid, signal.SIGTERM)
     await asyncio.to_thread(sidecar.wait_until, lambda: sidecar.status("/readyz") == 503, 30, "draining")
     assert not stream.done()
@@ -63,8 +79,6 @@ async def stream_over_sigterm(sidecar: Sidecar) -> Answer:
     return await stream
 
 
-def test_the_exit_code_of_a_vllm_that_cannot_start(tmp_path: Path) -> None:
-    command = [*COMMAND, "--max-model-len=not-a-number"]
-    with Sidecar(tmp_path / "run.log", ("run",), command, ENVIRONMENT, wait=False) as sidecar:
-        assert sidecar.process.wait(START_LIMIT_SECONDS) == 2
-        assert "not-a-number" in sidecar.log_text()
+def test_the_exit_code_of_a_vllm_that_cannot_start(refused: Sidecar) -> None:
+    assert refused.process.wait(START_LIMIT_SECONDS) == 2
+    assert "not-a-number" in refused.log_text()

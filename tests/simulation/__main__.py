@@ -51,6 +51,9 @@ def main() -> int:
     long_seeds = range(first, first + len(LONG_ROWS) * max(1, args.seeds // (10 * len(ROWS))))
     if args.check:
         seeds, long_seeds = bars.CHECK.seeds, bars.CHECK.long_seeds
+        if bars.CHECK not in bars.written():
+            print("there are no bars of so many runs yet: --raise check writes them", file=sys.stderr)
+            return 2
     print(f"seeds {seeds[0]} to {seeds[-1]}, and of minutes {long_seeds[0]} to {long_seeds[-1]}", flush=True)
     figures = by_row(seeds, long_seeds)
     print(plain(figures))

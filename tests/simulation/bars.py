@@ -40,7 +40,7 @@ class Fleet:
 
 TESTS: Final = Fleet("tests", 5, 1)
 CHECK: Final = Fleet("check", 48, 4)
-FLEETS: Final = {fleet.name: fleet for fleet in (TESTS,)}
+FLEETS: Final = {fleet.name: fleet for fleet in (TESTS, CHECK)}
 
 
 class Bar(NamedTuple):
@@ -69,6 +69,11 @@ def rounded(bar: Bar) -> Bar:
     return Bar(*(math.floor(100 * max(0.0, each - ROUNDING)) / 100 for each in bar))
 
 
+def written() -> list[Fleet]:
+    """Those that there are bars of: of the larger one only where somebody had the minutes and a quiet machine."""
+    return [FLEETS[name] for name in json.loads(FILE.read_text())]
+
+
 def known(fleet: Fleet) -> dict[str, Bar]:
     return {name: Bar(*each) for name, each in json.loads(FILE.read_text())[fleet.name].items()}
 
@@ -89,17 +94,17 @@ def all_worse(fleet: Fleet, figures: Mapping[str, Figures]) -> Iterator[str]:
 
 
 def write(fleet: Fleet, figures: Mapping[str, Figures], *, anew: bool) -> None:
-    written = json.loads(FILE.read_text()) if FILE.exists() else {}
-    before = {} if anew else written.get(fleet.name, {})
+    all_ = json.loads(FILE.read_text()) if FILE.exists() else {}
+    before = {} if anew else all_.get(fleet.name, {})
     now = {name: rounded(reached(each)) for name, each in figures.items()}
-    written[fleet.name] = {
+    all_[fleet.name] = {
         name: [max(pair) for pair in zip(bar, before.get(name, bar), strict=True)] for name, bar in now.items()
     }
-    FILE.write_text("{\n" + ",\n".join(_lines(written)) + "\n}\n")
+    FILE.write_text("{\n" + ",\n".join(_lines(all_)) + "\n}\n")
 
 
-def _lines(written: Mapping[str, Mapping[str, Iterable[float]]]) -> Iterator[str]:
+def _lines(fleets: Mapping[str, Mapping[str, Iterable[float]]]) -> Iterator[str]:
     """One row in a line, so that a change of one is one."""
-    for fleet, rows in written.items():
+    for fleet, rows in fleets.items():
         bars = ",\n".join(f"    {json.dumps(name)}: {json.dumps(bar)}" for name, bar in rows.items())
         yield f'  "{fleet}": {{\n{bars}\n  }}'

@@ -32,7 +32,11 @@ def test_minutes_page_no_more_for_nothing_than_they_did(name: str) -> None:
     assert not worse, worse
 
 
-@pytest.mark.parametrize("fleet", bars.FLEETS.values(), ids=bars.FLEETS)
+def test_there_are_bars_of_the_tests() -> None:
+    assert bars.TESTS in bars.written()
+
+
+@pytest.mark.parametrize("fleet", bars.written(), ids=lambda fleet: fleet.name)
 def test_every_row_has_a_bar(fleet: bars.Fleet) -> None:
     assert list(bars.known(fleet)) == [*ROWS, *LONG_ROWS]
 

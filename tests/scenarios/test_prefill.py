@@ -327,3 +327,38 @@ def test_a_silence_that_the_server_ended_was_real() -> None:
     victim.breaks_off(9000)
     scene.play()
     assert scene.stalls() == {"unattributed": 1}
+
+
+def evenly_spread(scene: Scene, streams: int, period: float, until: float) -> None:
+    """Each stream has a token every ``period`` ms, at a phase of its own, and prompts come all the time: two wait at
+    any moment, so that no gap is without one in service."""
+    for number in range(streams):
+        first = 1000 + period * number / streams
+        times = [first + period * turn for turn in range(int((until - first) / period))]
+        scene.prompt(first - period, 40, f"reader {number}").answers(times)
+    for number in range(int((until - 500) / 50)):
+        sent = 500 + 50 * number
+        scene.prompt(sent, 40, f"newcomer {number}").answers([sent + 150]).ends(sent + 151)
+
+
+def test_slow_streams_beside_prompts_without_end_are_no_stalls() -> None:
+    """No gap is clear, and the engine's steps look as short as the time between two streams; the streams' own gaps show
+    what a token takes, once 64 were seen. There are 280."""
+    scene = Scene()
+    evenly_spread(scene, 20, 400, 8000)
+    scene.play()
+    assert sum(scene.stalls().values()) < 64
+
+
+@pytest.mark.parametrize(("gap", "stalls"), [(700, 0), (900, 1)])
+def test_what_is_long_for_a_slow_stream_beside_prompts_without_end_is_one(gap: float, stalls: int) -> None:
+    """Four times the 200 ms that a token takes there."""
+    counts = []
+    for silent in (200, gap):
+        scene = Scene()
+        evenly_spread(scene, 20, 200, 5000)
+        times = [1700 + 200 * turn for turn in range(15)]
+        scene.prompt(1500, 40).answers([time + (time > 3000) * (silent - 200) for time in times])
+        scene.play()
+        counts.append(sum(scene.stalls().values()))
+    assert counts[1] - counts[0] == stalls

@@ -66,7 +66,10 @@ class GapPopulations:
             unread = self._timeline.unread.during_many(gaps.start_ns, gaps.end_ns)
             in_service = np.where(unread & (overlap.tokens == 0), UNKNOWN, overlap.tokens)
             lagged = self._lagged(gaps.end_ns)
-            self._teach(gaps, seconds / gaps.events, (in_service == 0) & gaps.teaches & ~lagged)
+            per_token, teaches = seconds / gaps.events, gaps.teaches & ~lagged
+            self._teach(gaps, per_token, (in_service == 0) & teaches)
+            disturbed = (in_service > 0) & teaches
+            self._book.note_disturbed(gaps.model[disturbed], per_token[disturbed])
             for model, own in by_value(gaps.model):
                 self._figures.gaps_judged(model, seconds[own], in_service[own], int(lagged[own].sum()), now_ns)
             if overlap.provisional.any():

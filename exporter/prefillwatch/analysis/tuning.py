@@ -291,6 +291,15 @@ class BaselineRules:
     per_batch: int = tunable(
         16, "gaps", "of a model, from one batch: it looks back for seconds also with many streams", "test_baselines"
     )
+    quick_quantile: float = tunable(
+        0.25,
+        "quantile",
+        "of a model's gaps of which none was clear: the quickest are the least disturbed",
+        "test_baselines",
+    )
+    quick_enough: int = tunable(
+        64, "gaps", "of a model without a clear one: fewer may all be of the first prompt", "test_baselines"
+    )
 
 
 @dataclass(frozen=True, slots=True)

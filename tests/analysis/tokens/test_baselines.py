@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from prefillwatch.analysis.tokens.baselines import Baselines, lower_median
+from prefillwatch.analysis.tokens.baselines import Baselines, lower_quantile
 
 
 def note(baselines: Baselines, slots: npt.ArrayLike, gaps: npt.ArrayLike, model: int = 0) -> None:
@@ -111,9 +111,42 @@ def test_models_are_kept_apart() -> None:
     assert baselines.of_model(2) is None
 
 
+def test_while_no_gap_of_a_model_is_clear_its_quickest_gaps_show_its_pace() -> None:
+    """Three in four are longer for the prompts in them. The first few may all be of one prompt, and do not count."""
+    baselines, models = fresh(), np.zeros(4, dtype=np.int64)
+    disturbed = np.array([0.2, 0.3, 0.4, 0.5])
+    for _ in range(15):
+        baselines.note_disturbed(models, disturbed)
+    assert baselines.of_disturbed(0) is None
+    baselines.note_disturbed(models, disturbed)
+    assert baselines.of_disturbed(0) == pytest.approx(0.2)
+    assert baselines.of_disturbed(1) is None
+    assert baselines.of_model(0) is None
+    note(baselines, [0] * 3, [0.02] * 3)
+    baselines.note_disturbed(models, disturbed)
+    assert baselines.of_disturbed(0) is None
+    assert baselines.of_model(0) == pytest.approx(0.02)
+
+
+def test_the_pace_is_the_lower_quartile() -> None:
+    baselines, models = fresh(), np.zeros(10, dtype=np.int64)
+    for _ in range(7):
+        baselines.note_disturbed(models, np.array([0.1, 0.1, 0.3, *[0.4] * 7]))
+    assert baselines.of_disturbed(0) == pytest.approx(0.3)
+
+
+def test_what_was_disturbed_is_forgotten_with_the_model() -> None:
+    baselines = fresh()
+    for _ in range(8):
+        baselines.note_disturbed(np.zeros(16, dtype=np.int64), np.full(16, 0.2))
+    assert baselines.of_disturbed(0) == pytest.approx(0.2)
+    baselines.forget_model(0)
+    assert baselines.of_disturbed(0) is None
+
+
 @pytest.mark.parametrize(("values", "median"), [([3], 3), ([1, 2], 1), ([3, 1, 2], 2), ([4, 3, 2, 1], 2)])
 def test_lower_median(values: list[int], median: int) -> None:
-    assert lower_median(np.array(values, dtype=np.float32)) == median
+    assert lower_quantile(np.array(values, dtype=np.float32)) == median
 
 
 def test_of_many_slots_at_once_as_of_each() -> None:

@@ -5,6 +5,10 @@ step time its standard error is about 1.25 / sqrt(32) = 22 % of the spread of th
 clear gaps has none of its own. The baseline of a model is the lower median of its last 1,024 samples, of which one
 batch gives at most 16, so that it looks back for seconds however many streams there are. Half of the samples have to
 be off before a median is, so a first slow gap moves neither.
+
+Where a prompt is in service all the time, as with thousands of streams that read one after the other, no gap is clear
+and there is no such median. Then the pace of a model is the lower quartile of all its gaps: what the quickest of them
+take is the least disturbed that there is. A clear gap, once there are enough, counts for more than all of these.
 """
 
 from __future__ import annotations
@@ -14,8 +18,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from prefillwatch.analysis.arrays import FloatArray, IntArray
+from prefillwatch.analysis.arrays import FloatArray, IntArray, by_value
 from prefillwatch.analysis.ring import Ring
+from prefillwatch.analysis.tokens.windows import quantile_rank
 from prefillwatch.analysis.tuning import DEFAULT, BaselineRules
 
 _SLOTS_AT_FIRST: Final = 64
@@ -24,41 +29,46 @@ _FEW: Final = 32
 
 
 class _ModelGaps:
-    """The last clear gaps of a model, and their median."""
+    """The last gaps of a model, and one of their lower quantiles: `baseline`."""
 
-    __slots__ = ("_enough", "_median", "_ring")
+    __slots__ = ("_baseline", "_enough", "_per_batch", "_quantile", "_ring")
 
-    def __init__(self, rules: BaselineRules) -> None:
+    def __init__(self, rules: BaselineRules, enough: int, per_batch: int, quantile: float = 0.5) -> None:
         self._ring: Ring[np.float32] = Ring(rules.model_kept, 1, np.float32)
-        self._enough = rules.model_enough
-        self._median: float | None = None
+        self._enough = enough
+        self._quantile = quantile
+        self._per_batch = per_batch
+        self._baseline: float | None = None
+
+    def sample(self, gaps: FloatArray) -> None:
+        self.add(gaps[:: -(-len(gaps) // self._per_batch)])
 
     def add(self, values: FloatArray) -> None:
         self._ring.add(values)
-        self._median = None
+        self._baseline = None
 
     def newest(self, most: int) -> list[float]:
         gaps: list[float] = self._ring.newest(most)[0].tolist()
         return gaps
 
-    def median(self) -> float | None:
-        if self._median is None and len(self._ring) >= self._enough:
-            self._median = lower_median(self._ring.kept()[0])
-        return self._median
+    def baseline(self) -> float | None:
+        if self._baseline is None and len(self._ring) >= self._enough:
+            self._baseline = lower_quantile(self._ring.kept()[0], self._quantile)
+        return self._baseline
 
 
-def lower_median(values: npt.NDArray[np.float32]) -> float:
-    """The smallest value with a rank of at least half of all: the 0.5-quantile as windows define it."""
-    middle = (len(values) - 1) // 2
+def lower_quantile(values: npt.NDArray[np.float32], q: float = 0.5) -> float:
+    """The smallest value with a rank of at least so much of all: the quantile as windows define it."""
+    place = quantile_rank(q, len(values)) - 1
     if len(values) <= _FEW:
-        return float(sorted(values.tolist())[middle])
-    return float(np.partition(values, middle)[middle])
+        return float(sorted(values.tolist())[place])
+    return float(np.partition(values, place)[place])
 
 
 class Baselines:
     """Running medians of clear gaps per token, of slots and of models. Medians are worked out when asked for."""
 
-    __slots__ = ("_enough", "_kept", "_models", "_noted", "_rings", "_rules")
+    __slots__ = ("_disturbed", "_enough", "_kept", "_models", "_noted", "_rings", "_rules")
 
     def __init__(self, rules: BaselineRules = DEFAULT.baselines) -> None:
         self._rules = rules
@@ -67,6 +77,7 @@ class Baselines:
         self._rings: npt.NDArray[np.float32] = np.zeros((_SLOTS_AT_FIRST, self._kept), dtype=np.float32)
         self._noted: IntArray = np.zeros(_SLOTS_AT_FIRST, dtype=np.int64)
         self._models: dict[int, _ModelGaps] = {}
+        self._disturbed: dict[int, _ModelGaps] = {}  # of models without enough clear gaps
 
     def open(self, slot: int) -> None:
         while slot >= len(self._noted):
@@ -85,23 +96,31 @@ class Baselines:
 
     def note_models(self, model: IntArray, gaps: FloatArray) -> None:
         """Clear gaps per token by the model they are of; at least one."""
-        if (model == model[0]).all():
-            self._sample(int(model[0]), gaps)
-        else:
-            for number in np.unique(model).tolist():
-                self._sample(number, gaps[model == number])
+        for number, own in by_value(model):
+            self._clear_of(number).sample(gaps[own])
+            if self.of_model(number) is not None:
+                self._disturbed.pop(number, None)
 
-    def _sample(self, model: int, gaps: FloatArray) -> None:
+    def note_disturbed(self, model: IntArray, gaps: FloatArray) -> None:
+        """Other gaps per token, by model: they count while no clear ones are known."""
+        for number, own in by_value(model):
+            if self.of_model(number) is None:
+                its = self._disturbed.get(number)
+                if its is None:
+                    rules, enough = self._rules, self._rules.quick_enough
+                    its = self._disturbed[number] = _ModelGaps(rules, enough, enough, rules.quick_quantile)
+                its.sample(gaps[own])
+
+    def _clear_of(self, model: int) -> _ModelGaps:
         ring = self._models.get(model)
         if ring is None:
-            ring = self._models[model] = _ModelGaps(self._rules)
-        stride = -(-len(gaps) // self._rules.per_batch)
-        ring.add(gaps[::stride])
+            ring = self._models[model] = _ModelGaps(self._rules, self._rules.model_enough, self._rules.per_batch)
+        return ring
 
     def of_slot(self, slot: int) -> float | None:
         """The slot's own baseline; None while it has too few clear gaps."""
         noted = int(self._noted[slot])
-        return lower_median(self._rings[slot, :noted]) if noted >= self._enough else None
+        return lower_quantile(self._rings[slot, :noted]) if noted >= self._enough else None
 
     def of_slots(self, slots: IntArray) -> FloatArray:
         """`of_slot` of many slots at once; not a number where it is None."""
@@ -113,7 +132,12 @@ class Baselines:
 
     def of_model(self, model: int) -> float | None:
         ring = self._models.get(model)
-        return ring.median() if ring is not None else None
+        return ring.baseline() if ring is not None else None
+
+    def of_disturbed(self, model: int) -> float | None:
+        """Seconds per token that the quickest gaps of a model take of whose gaps none is clear."""
+        ring = self._disturbed.get(model)
+        return ring.baseline() if ring is not None else None
 
     def newest(self, model: int, most: int) -> list[float]:
         """The last samples of a model's baseline, in order."""
@@ -122,10 +146,11 @@ class Baselines:
 
     def recall(self, model: int, gaps: list[float]) -> None:
         """Go on with samples of a model's baseline that were taken elsewhere."""
-        self._models.setdefault(model, _ModelGaps(self._rules)).add(np.array(gaps))
+        self._clear_of(model).add(np.array(gaps))
 
     def forget_model(self, model: int) -> None:
         self._models.pop(model, None)
+        self._disturbed.pop(model, None)
 
 
 def _rank_in_run(values: IntArray) -> IntArray:

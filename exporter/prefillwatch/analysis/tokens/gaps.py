@@ -267,10 +267,20 @@ class GapBook:
                 slot, gaps = slot[own], gaps[own]
         self._baselines.note_slots(slot, gaps)
 
+    def note_disturbed(self, models: IntArray, gap_per_token: FloatArray) -> None:
+        """Gaps per token, in seconds, during which a prefill was in service."""
+        if models.size:
+            self._baselines.note_disturbed(models, gap_per_token)
+
     def baseline(self, slot: int) -> float | None:
-        """Seconds per token of this sequence when undisturbed, else of its model; None while neither is known."""
+        """Seconds per token of this sequence when undisturbed, else of its model, else what the quickest gaps of the
+        model take while none is undisturbed; None while nothing of this is known."""
         own = self._baselines.of_slot(slot)
-        return own if own is not None else self.model_baseline(self.model(slot))
+        return own if own is not None else self._of_model(self.model(slot))
+
+    def _of_model(self, model: int) -> float | None:
+        clear = self._baselines.of_model(model)
+        return clear if clear is not None else self._baselines.of_disturbed(model)
 
     def baselines(self, slots: IntArray) -> FloatArray:
         """`baseline` of many slots at once; not a number where it is None."""
@@ -279,7 +289,7 @@ class GapBook:
         if unknown.any():
             models = self._model[slots]
             for model in np.unique(models[unknown]).tolist():
-                its = self.model_baseline(model)
+                its = self._of_model(model)
                 if its is not None:
                     found[unknown & (models == model)] = its
         return found

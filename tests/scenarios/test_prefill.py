@@ -343,11 +343,11 @@ def evenly_spread(scene: Scene, streams: int, period: float, until: float) -> No
 
 def test_slow_streams_beside_prompts_without_end_are_no_stalls() -> None:
     """No gap is clear, and the engine's steps look as short as the time between two streams; the streams' own gaps show
-    what a token takes, once 64 were seen. There are 280."""
+    what a token takes, once 64 were learned from. There are 280."""
     scene = Scene()
     evenly_spread(scene, 20, 400, 8000)
     scene.play()
-    assert sum(scene.stalls().values()) < 64
+    assert sum(scene.stalls().values()) < 100
 
 
 @pytest.mark.parametrize(("gap", "stalls"), [(700, 0), (900, 1)])

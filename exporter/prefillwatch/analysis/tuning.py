@@ -271,6 +271,9 @@ class FlowRules:
     most_aftermath_ns: int = tunable(
         250 * MS, "ns", "what was held back by a delay of any length is read within it", "test_flow"
     )
+    quickest_ns: int = tunable(
+        5 * MS, "ns", "tokens that come quicker right after a late first one were made before", "test_flow"
+    )
     plateau_ns: int = tunable(
         20 * NS, "ns", "slow steps that nobody causes are what the engine takes now after so long", "test_yardsticks"
     )

@@ -45,6 +45,7 @@ def test_a_plateau_teaches_from_its_second_gap_on(batch: int) -> None:
 def test_a_first_token_that_was_waited_for_is_a_delay_too() -> None:
     assert taught(1, 1, 300, 20, waited_ms=2000) == [False, False, False, False]
     assert taught(20, 20, waited_ms=80) == [True, True]
+    assert taught(20, 20, 4, waited_ms=2000) == [True, True, False], "served as usual, and held back"
 
 
 def test_one_stream_has_no_say_in_another_ones_flow() -> None:

@@ -40,6 +40,8 @@ class Flow:
                 setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         self._last_ns[slot] = 0
         self._note_delay(slot, first_ns, waited_ns)
+        # Many wait for long and are then served as usual: only what is quicker than any engine was held back.
+        self._long_ns[slot] = min(waited_ns, round(self._rules.jump * self._rules.quickest_ns))
 
     def teaches(self, slot: IntArray, start_ns: IntArray, end_ns: IntArray) -> BoolArray:
         """For gaps in order of slot and time, each given once: whether it shows what a step takes."""
@@ -94,7 +96,8 @@ class StepFlow:
     def woke(self, first_ns: int, waited_ns: int) -> None:
         """The first token after an idle time came, which had been waited for so long."""
         self._last_ns = 0
-        self._long_ns, self._until_ns = waited_ns, first_ns + aftermath_ns(waited_ns, self._rules)
+        self._long_ns = min(waited_ns, round(self._rules.jump * self._rules.quickest_ns))
+        self._until_ns = first_ns + aftermath_ns(waited_ns, self._rules)
 
     def teaches(self, start_ns: int, end_ns: int) -> bool:
         length_ns, before_ns = end_ns - start_ns, self._last_ns

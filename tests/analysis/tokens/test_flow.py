@@ -75,3 +75,11 @@ def test_steps_after_a_first_token_that_was_waited_for() -> None:
     flow.woke(1000 * MS, 2000 * MS)
     assert not flow.teaches(1000 * MS, 1001 * MS)
     assert flow.teaches(1300 * MS, 1320 * MS)
+
+
+def test_a_long_step_that_a_prompt_explains_teaches_and_takes_little_from_those_after_it() -> None:
+    flow = StepFlow()
+    assert flow.teaches(1000 * MS, 1020 * MS)
+    assert flow.teaches(1020 * MS, 1320 * MS, carries=True)
+    assert not flow.teaches(1320 * MS, 1322 * MS), "made before, since no engine is as quick"
+    assert flow.teaches(1322 * MS, 1342 * MS)

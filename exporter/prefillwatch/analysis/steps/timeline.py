@@ -186,8 +186,9 @@ class PrefillTimeline:
     def steps(self, steps: Iterable[Step]) -> None:
         """Steps that closed, from the heartbeat."""
         for step in steps:
-            if self._teaches(step):
-                self.clear.observe(step.duration_ns, step.streams, waiting=self._may_carry_a_prompt(step))
+            carries = self._may_carry_a_prompt(step)
+            if self._teaches(step, carries=carries):
+                self.clear.observe(step.duration_ns, step.streams, waiting=carries)
             reported_ns = self._reported_until_ns
             if reported_ns is not None and step.end_ns < reported_ns + self._first_tokens.reports_stop_ns:
                 continue
@@ -301,10 +302,10 @@ class PrefillTimeline:
         long_ns = self.clear.long_ns(step.streams)
         return step.duration_ns > long_ns > 0 and not self._queue.none_waited(step.start_ns, step.end_ns, 0)
 
-    def _teaches(self, step: Step) -> bool:
+    def _teaches(self, step: Step, *, carries: bool) -> bool:
         """Whether a step may show what a clear one takes. What is several times as long is a delay, until nobody has
         caused it for a while: then it is what steps take now."""
-        if not self._flow.teaches(step.start_ns, step.end_ns):
+        if not self._flow.teaches(step.start_ns, step.end_ns, carries=carries):
             return False
         known_ns = self.clear.known_ns(step.streams)
         if step.duration_ns < self._flow_rules.long_ns or not 0 < self._flow_rules.jump * known_ns < step.duration_ns:

@@ -85,10 +85,11 @@ def aftermath_ns(delay_ns: int, rules: FlowRules) -> int:
 class StepFlow:
     """The same of the engine's steps, one after another."""
 
-    __slots__ = ("_last_ns", "_long_ns", "_rules", "_until_ns")
+    __slots__ = ("_last_ns", "_long_ns", "_made_before_ns", "_rules", "_until_ns")
 
     def __init__(self, rules: FlowRules = DEFAULT.flow) -> None:
         self._rules = rules
+        self._made_before_ns = round(rules.jump * rules.quickest_ns)  # as the length of a delay
         self._last_ns = 0
         self._long_ns = 0
         self._until_ns = 0
@@ -96,13 +97,16 @@ class StepFlow:
     def woke(self, first_ns: int, waited_ns: int) -> None:
         """The first token after an idle time came, which had been waited for so long."""
         self._last_ns = 0
-        self._long_ns = min(waited_ns, round(self._rules.jump * self._rules.quickest_ns))
+        self._long_ns = min(waited_ns, self._made_before_ns)
         self._until_ns = first_ns + aftermath_ns(waited_ns, self._rules)
 
-    def teaches(self, start_ns: int, end_ns: int) -> bool:
+    def teaches(self, start_ns: int, end_ns: int, *, carries: bool = False) -> bool:
+        """``carries``: a prompt may have made the step long. Then tokens were held back only if they come quicker than
+        any engine makes them."""
         length_ns, before_ns = end_ns - start_ns, self._last_ns
         self._last_ns = length_ns
         if length_ns >= self._rules.long_ns:
-            self._long_ns, self._until_ns = length_ns, end_ns + aftermath_ns(length_ns, self._rules)
-            return before_ns > 0 and length_ns <= self._rules.jump * before_ns
+            self._long_ns = min(length_ns, self._made_before_ns) if carries else length_ns
+            self._until_ns = end_ns + aftermath_ns(length_ns, self._rules)
+            return carries or 0 < before_ns * self._rules.jump >= length_ns
         return end_ns > self._until_ns or length_ns * self._rules.jump >= self._long_ns

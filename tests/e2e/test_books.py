@@ -97,7 +97,9 @@ def test_an_observer_that_stood_still_for_ten_seconds_catches_up(sidecar: Sideca
     finally:
         os.kill(observer, signal.SIGCONT)
     settled(sidecar, prefilling=1, decoding=4)
-    assert (sidecar.value("tap_dropped_total") or 0) > 0
+    # Which of the two depends on how many tokens come in one read: those of a busy server come together, as bulk.
+    left_out = [sidecar.value(name) or 0 for name in ("tap_dropped_total", "tap_skipped_bytes_total")]
+    assert sum(left_out) > 0
     assert sidecar.value("requests_total", endpoint="chat_completions") == 108
     assert sidecar.value("requests_total", endpoint="chat_completions", outcome="ok") == 108
     assert sidecar.value("tap_repaired_streams_total") == 0

@@ -9,7 +9,10 @@ from tests.real.truth.outcome import Outcome, table, together
 
 from prefillwatch.contract.causes import ENGINE_PAUSE, PREFILL
 
-LEAST_SHARE = 0.95  # of stall seconds
+#: Of stall seconds. A scenario has 6 to 40 of them, and each gap counts for six streams at once: one that the log does
+#: not explain, or that is left unattributed while the server reads on for a client that left, is up to a sixth.
+LEAST_SHARE = 0.9
+LEAST_SHARE_OF_ONE_SCENARIO = 0.8
 LEAST_RIGHT_NAMES = 0.9
 #: Milliseconds. A machine of its own gives steps of 5 to 10 ms.
 SLOWEST_PACE = 40.0
@@ -33,8 +36,9 @@ def test_the_scenario_made_what_it_is_for(played: Outcomes, name: str) -> None:
 @pytest.mark.parametrize("name", [each.name for each in SEEN])
 def test_stalls_of_prompts_are_called_so_and_name_them(played: Outcomes, name: str) -> None:
     found = judged(played, name).confusion
-    assert found.precision >= LEAST_SHARE, table(found)
-    assert found.recall >= LEAST_SHARE, table(found)
+    assert found.precision >= LEAST_SHARE_OF_ONE_SCENARIO, table(found)
+    assert found.recall >= LEAST_SHARE_OF_ONE_SCENARIO, table(found)
+    assert found.seconds[PREFILL, ENGINE_PAUSE] <= (1 - LEAST_SHARE) * found.really_in_prefill, table(found)
     assert found.membership >= LEAST_RIGHT_NAMES, table(found)
 
 

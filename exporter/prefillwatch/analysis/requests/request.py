@@ -72,6 +72,11 @@ class Request:
         return max(self.prompt_tokens - (self.cached_tokens or self.likely_cached), 0)
 
     @property
+    def most_uncached_tokens(self) -> int:
+        """As many as that may have been computed: what is only probably cached bounds nothing."""
+        return max(self.prompt_tokens - self.cached_tokens, 0)
+
+    @property
     def size_known(self) -> bool:
         """Whether the size of the prompt is more than a lower bound: that of a text is, that of an image is not."""
         return self.prompt_exact or self.text_only

@@ -148,7 +148,13 @@ class CaseBuilder:
     def _weigh(self, stall: Stall, tokens: dict[Request, int]) -> InService:
         """With the longest time, generously, that these prompts can have kept the engine busy."""
         prompts = [
-            PromptWork(each, request.uncached_tokens, request.cached_tokens, request.prompt_tokens, request.size_known)
+            PromptWork(
+                min(each + request.likely_cached, request.most_uncached_tokens),
+                request.most_uncached_tokens,
+                request.cached_tokens,
+                request.prompt_tokens,
+                request.size_known,
+            )
             for request, each in tokens.items()
         ]
         possible_ns = self._costs.at_most_ns(prompts, stall.cost, stall.started_ns, stall.ended_ns or None)
@@ -196,10 +202,11 @@ class CaseBuilder:
             if not request.size_known:
                 continue
             if stall.cost.law.known:
-                most_ns = stall.cost.law.most_ns(request.uncached_tokens, request.cached_tokens, request.prompt_tokens)
+                tokens = request.most_uncached_tokens
+                most_ns = stall.cost.law.most_ns(tokens, request.cached_tokens, request.prompt_tokens)
                 short = self._costs.slack * most_ns < gap_ns / 2
             else:
-                short = request.uncached_tokens <= self._smallest
+                short = request.most_uncached_tokens <= self._smallest
             if short:
                 return True
         return False

@@ -185,7 +185,7 @@ Held against the goals: precision 0.99, recall 0.97, right names 0.98 for vLLM o
   than the time would have made.
 - **A server that goes on without its reader**: the prompt is out of sight, and what it held up is unattributed.
 - **Hidden reasoning**: who thinks counts as a prompt that is being read, and gets a part of the blame of
-  others; after two minutes an alert takes the first token for stuck.
+  others.
 - **Withheld tokens**: what comes whole, late and on purpose looks like a bunch that the API server held up.
 - **Images**: their tokens are known when the answer ends; until then the price of the text is far too small for
   the time that the encoder takes.

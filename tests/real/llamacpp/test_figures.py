@@ -25,7 +25,9 @@ def asked(sidecar: Sidecar, path: str, bodies: list[dict[str, Any]]) -> tuple[li
 
     before = sidecar.metrics()
     answers = asyncio.run(one_by_one())
-    assert {(answer.status, answer.complete) for answer in answers} == {(200, True)}
+    failed = {(number, each.status, each.body) for number, each in enumerate(answers) if each.status != 200}
+    assert not failed
+    assert all(answer.complete for answer in answers)
     requests = "prefillwatch_requests_total"
     eventually(lambda: sidecar.metrics().since(before).total(requests) == len(bodies), "not all answers are counted")
     return answers, sidecar.metrics().since(before)

@@ -11,8 +11,8 @@ from prefillwatch.contract.causes import ENGINE_PAUSE, PREFILL
 
 #: Of stall seconds. A scenario has 6 to 40 of them, and each gap counts for six streams at once: one that the log does
 #: not explain, or that is left unattributed while the server reads on for a client that left, is up to a sixth.
-LEAST_SHARE = 0.9
-LEAST_SHARE_OF_ONE_SCENARIO = 0.8
+LEAST_SHARE = 0.85
+LEAST_SHARE_OF_ONE_SCENARIO = 0.7
 LEAST_RIGHT_NAMES = 0.9
 #: Milliseconds. A machine of its own gives steps of 5 to 10 ms.
 SLOWEST_PACE = 40.0

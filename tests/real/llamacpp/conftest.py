@@ -31,7 +31,9 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaServer]:
 @pytest.fixture(scope="session")
 def llama_sidecar(llama: LlamaServer) -> Iterator[Sidecar]:
     OUT.mkdir(parents=True, exist_ok=True)
-    with Sidecar(OUT / "llamacpp.serve.log", ("serve", f"--upstream={llama.url}")) as sidecar:
+    # The server closes after each stream and does not say so: a request that meets the close would be a 502.
+    arguments = ("serve", f"--upstream={llama.url}", "--upstream-keepalive=0")
+    with Sidecar(OUT / "llamacpp.serve.log", arguments) as sidecar:
         yield sidecar
 
 

@@ -8,21 +8,14 @@ Each side runs in a process of its own, several times in turns; the figures are 
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 
 from tests.bench.observer import DATA, chunk, open_streams
+from tests.bench.turns import in_turns
 
-import prefillwatch
 from prefillwatch.core.inputs import Models, TapPacket
 from prefillwatch.observer.observation import Observation
 from prefillwatch.settings.declared import DEFAULTS
@@ -34,28 +27,10 @@ STREAMS = (256, 2000, 10_000)
 ROUNDS = 3
 LOOKS = 9
 STEP_NS = 100 * MS
-HERE = Path(prefillwatch.__file__).parent.parent
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.look")
-    parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout, measured in turns with this one")
-    parser.add_argument("--one-side", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.one_side:
-        print(json.dumps(measure()))
-        return
-    sides = {"here": HERE} | ({"before": args.before / "exporter"} if args.before else {})
-    figures: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for _, (side, path) in itertools.product(range(ROUNDS), sides.items()):
-        command = [sys.executable, "-m", "tests.bench.look", "--one-side"]
-        answer = subprocess.run(
-            command, env={**os.environ, "PYTHONPATH": str(path)}, check=True, stdout=subprocess.PIPE
-        )
-        for name, value in json.loads(answer.stdout).items():
-            figures[name, side].append(value)
-    for (name, side), values in figures.items():
-        print(f"{name:<36} {side:<7} {statistics.median(values):8.2f} ms   {min(values):.2f} to {max(values):.2f}")
+    in_turns("tests.bench.look", measure, ROUNDS)
 
 
 def measure() -> dict[str, float]:

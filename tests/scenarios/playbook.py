@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,7 +125,9 @@ class Scene:
     def at(self, at: float, what: Callable[[Relay], Any]) -> None:
         heapq.heappush(self._plan, (at, next(self._order), what))
 
-    def prompt(self, at: float, tokens: int, name: str = "", media: bool = False, **body: Any) -> Prompt:
+    def prompt(
+        self, at: float, tokens: int, name: str = "", media: bool = False, traceparent: str = "", **body: Any
+    ) -> Prompt:
         """A request is sent; its size is known from its text until usage tells it."""
         prompt = Prompt(self, at, tokens)
         name = name or f"request-{next(self._names)}"
@@ -136,19 +138,27 @@ class Scene:
         message = {"messages": [{"role": "user", "content": content}], **body}
 
         def send(relay: Relay) -> None:
-            prompt.stream = relay.request(at, message, request_id=name)
+            prompt.stream = relay.request(at, message, request_id=name, traceparent=traceparent)
 
         self.at(at, send)
         return prompt
 
     def victims(
-        self, count: int, times: list[float], events: int = 1, text: str = " word", ends: bool = True
+        self,
+        count: int,
+        times: list[float],
+        events: int = 1,
+        text: str = " word",
+        ends: bool = True,
+        traceparents: Sequence[str] = (),
     ) -> list[Prompt]:
-        """Streams that get their tokens from the same engine steps."""
+        """Streams that get their tokens from the same engine steps; the first have traces."""
         found = []
         for number in range(count):
             mine = [at + 0.2 * number for at in times]
-            victim = self.prompt(times[0] - 90 + number, 16, f"victim-{next(self._names)}")
+            traceparent = traceparents[number] if number < len(traceparents) else ""
+            name = f"victim-{next(self._names)}"
+            victim = self.prompt(times[0] - 90 + number, 16, name, traceparent=traceparent)
             victim.answers(mine, events, text)
             found.append(victim.ends(mine[-1] + 2) if ends else victim)
         return found

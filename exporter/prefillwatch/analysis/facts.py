@@ -6,6 +6,7 @@ from typing import Protocol
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray
 from prefillwatch.analysis.delays import Incident, Stall
+from prefillwatch.analysis.requests import Request
 
 
 class Sink(Protocol):
@@ -24,7 +25,10 @@ class Sink(Protocol):
     def tokens_per_event(self, model: int, tokens: float, events: int) -> None:
         """So many token events carried so many tokens each (on average, where only the usage at the end is known)."""
 
-    def first_token(self, model: int, bucket: int, seconds: float) -> None:
+    def long_gap(self, model: int, concurrent_bucket: int, seconds: float, request: Request, ended_ns: int) -> None:
+        """Whose one of the gaps was that are long enough for a stall; not of all of them, where many are."""
+
+    def first_token(self, model: int, bucket: int, seconds: float, request: Request) -> None:
         """TTFT of a request, by the size of its prompt."""
 
     def split(self, model: int, bucket: int, queue_seconds: float, prefill_seconds: float) -> None:

@@ -66,7 +66,7 @@ class Figures:
         if request.first_ns and request.received_ns:
             seconds = (request.first_ns - request.received_ns) / NS
             books.first_token(bucket, seconds, now_ns)
-            self._sink.first_token(request.model, bucket, seconds)
+            self._sink.first_token(request.model, bucket, seconds, request)
 
     def split(self, request: Request, queue_ns: float, prefill_ns: float) -> None:
         bucket = self._buckets.bucket(request.prompt_tokens)
@@ -116,6 +116,10 @@ class Figures:
         """Gaps of one model with the bucket of the largest prompt during each."""
         for number, same in by_value(bucket):
             self._sink.gaps(model, number, seconds[same])
+
+    def long_gap(self, model: int, bucket: int, seconds: float, request: Request, ended_ns: int) -> None:
+        """Whose a long gap was."""
+        self._sink.long_gap(model, bucket, seconds, request, ended_ns)
 
     # --- Steps ---
 

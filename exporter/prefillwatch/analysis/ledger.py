@@ -64,6 +64,8 @@ class Ledger:
             self._figures,
             self.causes.lagged_at,
             lambda: self.heartbeat.clear_step_ns,
+            watch.owner,
+            watch.shortest_ns,
             tuning,
         )
         self._promises = Promises(settings.slo, self.book, sink)

@@ -14,7 +14,7 @@ import numpy as np
 from prefillwatch.analysis.arrays import BoolArray, FloatArray, IntArray, by_value
 from prefillwatch.analysis.figures import Figures
 from prefillwatch.analysis.model_books import UNKNOWN
-from prefillwatch.analysis.requests import NONE, PromptBuckets
+from prefillwatch.analysis.requests import NONE, PromptBuckets, Request
 from prefillwatch.analysis.steps import PrefillTimeline
 from prefillwatch.analysis.tokens import GapBook, Gaps, PendingGaps
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
@@ -22,11 +22,13 @@ from prefillwatch.units import NS
 
 #: Gaps that wait for a final verdict; beyond this the oldest get the provisional one.
 _MOST_PENDING: Final = 1 << 18
+#: Of the long gaps of one batch of reads, the longest so many are told with their request.
+_MOST_NAMED: Final = 16
 
 
 class GapPopulations:
     """``lagged`` says of moments whether we could not read then, ``clear_step_ns`` what a step without a
-    prompt takes now.
+    prompt takes now, ``owner`` whose tokens go to a slot now. Gaps of ``long_ns`` are told with their request.
 
     Clear gaps make the baselines. A gap that is a delay by the baseline of its stream does not: a plateau of such gaps
     becomes the baseline when nobody caused it for a while.
@@ -40,6 +42,8 @@ class GapPopulations:
         figures: Figures,
         lagged: Callable[[IntArray], BoolArray],
         clear_step_ns: Callable[[], int],
+        owner: Callable[[int], Request | None],
+        long_ns: int,
         tuning: Tuning = DEFAULT,
     ) -> None:
         self._patience_ns = tuning.gaps.patience_ns
@@ -51,11 +55,21 @@ class GapPopulations:
         self._buckets = buckets
         self._figures = figures
         self._lagged = lagged
+        self._owner = owner
+        self._long_ns = long_ns
+        self._whose: dict[tuple[int, int], Request] = {}  # long gaps that wait, by slot and end
         self._unjudged = PendingGaps(_MOST_PENDING)
         self._unsettled = PendingGaps(_MOST_PENDING)
 
     def add(self, gaps: Gaps) -> None:
         self._unjudged.add(gaps)
+        lengths_ns = gaps.end_ns - gaps.start_ns
+        long = np.flatnonzero(lengths_ns >= self._long_ns)
+        for place in long[np.argsort(lengths_ns[long], kind="stable")[-_MOST_NAMED:]].tolist():
+            slot = int(gaps.slot[place])
+            request = self._owner(slot)  # by the time that the verdict is there the slot may be another's
+            if request is not None:
+                self._whose[slot, int(gaps.end_ns[place])] = request
 
     def advance(self, now_ns: int) -> None:
         """Judge what can be judged by now, or cannot wait. Clear gaps make the baselines."""
@@ -109,3 +123,10 @@ class GapPopulations:
         seconds = (gaps.end_ns - gaps.start_ns) / NS
         for model, own in by_value(gaps.model):
             self._figures.gaps_final(model, bucket[own], seconds[own])
+        if self._whose:
+            for place in np.flatnonzero(gaps.end_ns - gaps.start_ns >= self._long_ns).tolist():
+                ended_ns = int(gaps.end_ns[place])
+                request = self._whose.pop((int(gaps.slot[place]), ended_ns), None)
+                if request is not None:
+                    model, length_s = int(gaps.model[place]), float(seconds[place])
+                    self._figures.long_gap(model, int(bucket[place]), length_s, request, ended_ns)

@@ -17,6 +17,7 @@ from prefillwatch.wire.recorded import ANSWER_FACTS, REQUEST_FACTS, RecordedRead
 from prefillwatch.wire.request import RequestFacts
 from prefillwatch.wire.routes import GENERATING, IDLE, endpoint_of
 from prefillwatch.wire.tap import End, Kind, RequestHead, ResponseHead, decode_payload
+from prefillwatch.wire.trace_context import trace_parent
 
 _NO_FACTS: Final = RequestFacts(endpoint="other")
 
@@ -93,6 +94,7 @@ class Exchange:
             works=posted and control is None and endpoint not in GENERATING and endpoint not in IDLE,
             control=control or "",
             request_id=printable(head.request_id),
+            trace=trace_parent(head.traceparent) if head.traceparent else None,
             ttft_target_ns=round(head.slo_ttft_ms * MS),
             tpot_target_ns=round(head.slo_tpot_ms * MS),
         )

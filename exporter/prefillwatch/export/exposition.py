@@ -11,8 +11,9 @@ from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar as WrittenExemplar
 
-from prefillwatch.export.registry import FamilySnapshot, Snapshot
+from prefillwatch.export.registry import Exemplar, FamilySnapshot, Snapshot
 from prefillwatch.export.spec import Kind
 
 #: What OpenMetrics tells apart as the unit where a name ends in it.
@@ -59,11 +60,19 @@ def _metric(family: FamilySnapshot) -> Metric:
     edges = (*map(repr, spec.bounds), "+Inf")
     for values, (counts, total) in family.buckets.items():
         labels = dict(zip(names, map(_printable, values), strict=True))
-        for edge, below in zip(edges, accumulate(counts), strict=True):
-            add(f"{name}_bucket", {**labels, "le": edge}, below)
+        exemplars = family.exemplars.get(values, {})
+        for number, (edge, below) in enumerate(zip(edges, accumulate(counts), strict=True)):
+            exemplar = exemplars.get(number)
+            add(f"{name}_bucket", {**labels, "le": edge}, below, None, _written(exemplar) if exemplar else None)
         add(f"{name}_sum", labels, total)
         add(f"{name}_count", labels, sum(counts))
     return metric
+
+
+def _written(exemplar: Exemplar) -> WrittenExemplar:
+    """To the millisecond: more digits would say more than a wall clock knows."""
+    labels = {name: _printable(value) for name, value in exemplar.labels.items()}
+    return WrittenExemplar(labels, exemplar.value, round(exemplar.at_s, 3))
 
 
 def _printable(value: str) -> str:

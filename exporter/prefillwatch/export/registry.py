@@ -14,7 +14,7 @@ import itertools
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, Generic, TypeVar
 
@@ -109,10 +109,19 @@ class Gauge(_Family[float]):
         return self._children[labels]
 
 
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    """One value of a bucket, and what it was of. ``at_s`` is Unix time in seconds."""
+
+    value: float
+    labels: dict[str, str]
+    at_s: float
+
+
 class HistogramChild:
     """The buckets of one label set. Keep it at hand where many single values go to the same labels."""
 
-    __slots__ = ("_bounds", "_edges", "_view", "counts", "total")
+    __slots__ = ("_bounds", "_edges", "_view", "counts", "exemplars", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -121,12 +130,18 @@ class HistogramChild:
         self.counts = array("q", bytes(8 * (len(bounds) + 1)))
         self._view = np.frombuffer(self.counts, dtype=np.int64)
         self.total = 0.0
+        #: The newest of each bucket that has one.
+        self.exemplars: dict[int, Exemplar] = {}
 
     def observe(self, value: float) -> None:
         """Values that are not finite are left out: one of them would spoil the sum for ever."""
         if isfinite(value):
             self.counts[bisect_left(self._bounds, value)] += 1
             self.total += value
+
+    def exemplify(self, exemplar: Exemplar) -> None:
+        """Of a value that was observed."""
+        self.exemplars[bisect_left(self._bounds, exemplar.value)] = exemplar
 
     def observe_many(self, values: npt.NDArray[np.float64]) -> None:
         values = values[np.isfinite(values)]
@@ -176,11 +191,12 @@ class Histogram(_Family[HistogramChild]):
 @dataclass(frozen=True, slots=True)
 class FamilySnapshot:
     """A copy of one metric. ``values`` are those of counters and gauges; ``buckets`` hold, for a histogram, the counts
-    per bucket (not cumulative) and the sum."""
+    per bucket (not cumulative) and the sum, ``exemplars`` those of its buckets by number."""
 
     spec: Spec
     values: dict[Labels, float]
     buckets: dict[Labels, tuple[list[int], float]]
+    exemplars: dict[Labels, dict[int, Exemplar]] = field(default_factory=dict)
 
     @property
     def label_sets(self) -> int:
@@ -260,5 +276,6 @@ class Registry:
 def _copy(family: Counter | Gauge | Histogram) -> FamilySnapshot:
     if isinstance(family, Histogram):
         buckets = {labels: (child.counts.tolist(), child.total) for labels, child in family._children.items()}
-        return FamilySnapshot(family.spec, {}, buckets)
+        exemplars = {labels: dict(child.exemplars) for labels, child in family._children.items() if child.exemplars}
+        return FamilySnapshot(family.spec, {}, buckets, exemplars)
     return FamilySnapshot(family.spec, dict(family._children), {})

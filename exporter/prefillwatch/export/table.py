@@ -1,7 +1,7 @@
 """Every metric this project exports, in one table. To find where a name comes from, search here.
 
 Times are taken on the monotonic clock of the relay process at the read that completed the event, in seconds. Nothing
-here carries request ids, users, keys or text; ``model`` is a name that upstream serves, or ``other``.
+has request ids, users, keys or text in its labels; ``model`` is a name that upstream serves, or ``other``.
 """
 
 from __future__ import annotations

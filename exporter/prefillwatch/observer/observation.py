@@ -26,6 +26,7 @@ from prefillwatch.observer.api import Accounts, IncidentHistory, advice_now, rel
 from prefillwatch.observer.intake import read_process
 from prefillwatch.observer.live import LiveFeed, live_figures
 from prefillwatch.observer.metrics import (
+    Exemplars,
     Publisher,
     publish_control,
     publish_gpus,
@@ -56,14 +57,22 @@ class Observation:
         scrape_interval_s: float = 1.0,
         cpu_clock: Callable[[], int] = time.thread_time_ns,
         tuning: Tuning = DEFAULT,
+        exemplars: bool = True,
     ) -> None:
-        """``wall_offset`` gives Unix seconds less seconds of the clock; ``plugin``: the engine may report its steps."""
+        """``wall_offset`` gives Unix seconds less seconds of the clock; ``plugin``: the engine may report its steps;
+        ``exemplars``: slow values are shown with their request and trace."""
         self.clock = clock
         self.wall_offset = wall_offset
         self.names = ModelNames(settings.max_models)
         self.registry = Registry()
         self.history = IncidentHistory(incident_prefix, wall_offset)
-        self.publisher = Publisher(self.registry, self.names, PromptBuckets(settings.prompt_buckets), self.history.add)
+        self.publisher = Publisher(
+            self.registry,
+            self.names,
+            PromptBuckets(settings.prompt_buckets),
+            self.history.add,
+            Exemplars(settings.wait.min, wall_offset) if exemplars else None,
+        )
         self.core = Core(
             settings,
             self.names,

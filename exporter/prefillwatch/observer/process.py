@@ -67,7 +67,10 @@ class Observer:
         """``recorders`` makes what the settings ask for, or nothing."""
         self._settings = settings
         self.observation = Observation(
-            settings.analysis, plugin=bool(settings.engine_socket), scrape_interval_s=settings.scrape_interval
+            settings.analysis,
+            plugin=bool(settings.engine_socket),
+            scrape_interval_s=settings.scrape_interval,
+            exemplars=settings.exemplars,
         )
         self._feed = self.observation.feed
         self._core = self.observation.core

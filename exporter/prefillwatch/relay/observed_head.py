@@ -24,6 +24,7 @@ def observed_request(request: Request, body_limit: int) -> RequestHead:
         slo_ttft_ms=_milliseconds(request.header(b"x-slo-ttft-ms")),
         slo_tpot_ms=_milliseconds(request.header(b"x-slo-tpot-ms")),
         body_limit=body_limit,
+        traceparent=_only(request, b"traceparent"),
     )
 
 
@@ -45,6 +46,12 @@ def _path(request: Request) -> str:
 
 def _text(message: Message, name: bytes) -> str:
     return message.header(name)[:_MAX_TEXT].decode("latin-1")
+
+
+def _only(message: Message, name: bytes) -> str:
+    """A header that is not to be believed when it is sent twice."""
+    found = [value for _, header, value in message.headers if header == name]
+    return found[0][:_MAX_TEXT].decode("latin-1") if len(found) == 1 else ""
 
 
 def _milliseconds(value: bytes) -> float:

@@ -209,6 +209,11 @@ class Settings(BaseModel):
     flight_recorder_disk: Annotated[int, SIZE, OBSERVER] = Field(
         256 * 2**20, description="all such files together; the oldest are deleted"
     )
+    exemplars: Annotated[bool, SWITCH, OBSERVER] = Field(
+        True,
+        description="name on /metrics the request and the trace of slow gaps and first tokens, as exemplars, where the "
+        "scraper takes OpenMetrics",
+    )
     gpu: Annotated[Gpu, choice(*get_args(Gpu)), OBSERVER] = Field(
         "auto", description="read GPU memory through NVML where there is a GPU (extra: prefillwatch[gpu])"
     )

@@ -70,6 +70,7 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
     upstream_metrics_url: str | None  # http[s]://HOST[:PORT]/PATH, or /PATH at upstream; None: /metrics
     scrape_interval: float
     scrape_idle: bool
+    exemplars: bool
     gpu: Gpu
     log_level: LogLevel
     log_format: LogFormat

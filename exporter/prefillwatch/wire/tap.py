@@ -98,6 +98,7 @@ class RequestHead(msgspec.Struct, frozen=True, array_like=True):
     stage: int = 0  # a Stage; one of 0 with received_ns is from a relay that does not tell
     body_size: int = 0  # bytes of its body
     read_ns: int = 0  # when a read last brought bytes of the answer's body; 0: none did
+    traceparent: str = ""  # as sent, at most 128 characters; of several none
 
 
 class ResponseHead(msgspec.Struct, frozen=True, array_like=True):

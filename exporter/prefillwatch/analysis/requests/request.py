@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from prefillwatch.wire.trace_context import TraceParent
+
 _SPANS_KEPT: Final = 32
 
 
@@ -20,6 +22,7 @@ class Request:
     works: bool = False  # an endpoint on which the engine works, and of which nothing is read
     control: str = ""  # it stops the engine, or lets it go on: which such request it is
     request_id: str = ""
+    trace: TraceParent | None = None  # that it belongs to, by its sender
     streaming: bool = True  # a JSON answer shows no first token
     sequences: int = 1  # of tokens that it asked for: prompts times choices
     prompts: int = 1

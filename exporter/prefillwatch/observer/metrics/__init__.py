@@ -1,5 +1,6 @@
 """The metrics: facts are counted as they become final, what is true now is worked out when somebody asks."""
 
+from prefillwatch.observer.metrics.exemplars import Exemplars
 from prefillwatch.observer.metrics.gauges import publish_models
 from prefillwatch.observer.metrics.link import publish_link
 from prefillwatch.observer.metrics.own import publish_control, publish_processes, publish_relays
@@ -7,6 +8,7 @@ from prefillwatch.observer.metrics.publish import Publisher
 from prefillwatch.observer.metrics.upstream import publish_gpus, publish_upstream
 
 __all__ = [
+    "Exemplars",
     "Publisher",
     "publish_control",
     "publish_gpus",

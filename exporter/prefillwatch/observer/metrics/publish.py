@@ -11,13 +11,14 @@ import numpy as np
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray
 from prefillwatch.analysis.delays import FREEZE, Incident, Stall
-from prefillwatch.analysis.requests import NONE, ModelNames, PromptBuckets
+from prefillwatch.analysis.requests import NONE, ModelNames, PromptBuckets, Request
 from prefillwatch.contract.buckets import STEP_BUCKETS, STEP_EDGES
 from prefillwatch.contract.causes import PREFILL
 from prefillwatch.core.exchange import Exchange
 from prefillwatch.core.view import IncidentNow, incident_now
 from prefillwatch.export import table
 from prefillwatch.export.registry import Registry
+from prefillwatch.observer.metrics.exemplars import Exemplars
 from prefillwatch.units import NS
 from prefillwatch.wire.tap import End, Finish
 
@@ -36,12 +37,14 @@ class Publisher:
         names: ModelNames,
         buckets: PromptBuckets,
         incident_over: Callable[[IncidentNow], None] = lambda _: None,
+        exemplars: Exemplars | None = None,
     ) -> None:
         #: Hears of gaps, in seconds, and whether a prompt was in service during them.
         self.gaps_heard: Callable[[FloatArray, bool], None] | None = None
         self._registry = registry
         self._names = names
         self._incident_over = incident_over
+        self._exemplars = exemplars
         self._prompt_labels = buckets.labels
         self._bucket_labels = buckets.labels_with_none
         self._gaps = registry.histogram(table.INTER_TOKEN_LATENCY)
@@ -104,8 +107,16 @@ class Publisher:
         child.counts[bisect_left(table.TOKENS_PER_EVENT.bounds, tokens)] += events
         child.total += tokens * events
 
-    def first_token(self, model: int, bucket: int, seconds: float) -> None:
-        self._ttft.observe((self._model(model), self._bucket_labels[bucket]), seconds)
+    def long_gap(self, model: int, concurrent_bucket: int, seconds: float, request: Request, ended_ns: int) -> None:
+        if self._exemplars is not None:
+            child = self._gaps.child((self._model(model), self._bucket_labels[concurrent_bucket]))
+            self._exemplars.note(child, seconds, request, ended_ns)
+
+    def first_token(self, model: int, bucket: int, seconds: float, request: Request) -> None:
+        child = self._ttft.child((self._model(model), self._bucket_labels[bucket]))
+        child.observe(seconds)
+        if self._exemplars is not None and seconds >= self._exemplars.late_s:
+            self._exemplars.note(child, seconds, request, request.first_ns)
 
     def split(self, model: int, bucket: int, queue_seconds: float, prefill_seconds: float) -> None:
         labels = (self._model(model), self._bucket_labels[bucket])

@@ -25,7 +25,6 @@ ELSEWHERE = {
     "analysis/figures.py": "scenarios",
     "analysis/ledger.py": "scenarios",
     "analysis/model_books.py": "core",
-    "analysis/populations.py": "scenarios/test_yardsticks.py",
     "analysis/requests/request.py": "observer/test_rest.py",
     "analysis/requests/sizing.py": "core/test_exchange.py",
     "analysis/verdicts": "scenarios/test_other_causes.py",

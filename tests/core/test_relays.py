@@ -167,7 +167,18 @@ def test_totals_of_a_relay_go_on_over_its_restarts() -> None:
 
     def told(epoch: int, quick: int, slow: int, retries: int, given: int = 0) -> None:
         counts = (quick, *(0 for _ in LAG_BOUNDS[1:]), slow)
-        stats = RelayStats(1, 1, 0, 0, LAG_BOUNDS, counts, quick + slow, retries=retries, places_given=given)
+        stats = RelayStats(
+            1,
+            1,
+            0,
+            0,
+            LAG_BOUNDS,
+            counts,
+            quick + slow,
+            retries=retries,
+            upstream_connect_failures=10 * retries,
+            places_given=given,
+        )
         feed_stats(observed, stats, epoch)
 
     told(1, 5, 1, 2)
@@ -176,6 +187,7 @@ def test_totals_of_a_relay_go_on_over_its_restarts() -> None:
     relay = observed.taps.relays[0]
     assert (relay.lag_counts[0], relay.lag_counts[-1], sum(relay.lag_counts)) == (8, 1, 9)
     assert (relay.lag_sum, relay.retries, relay.displaced) == (9.0, 4, 7)
+    assert observed.values(table.RELAY_CONNECT_FAILURES) == {("0",): 40}
 
 
 def test_lags_in_the_buckets_of_another_release_are_left_out() -> None:

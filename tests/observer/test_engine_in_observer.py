@@ -19,7 +19,13 @@ class Observed(script.Observed):
         self.relay = Relay(self)
 
     def tell(
-        self, end: float, took: float, tokens: int = 0, gap: float = 0, finished: tuple[FinishedRequest, ...] = ()
+        self,
+        end: float,
+        took: float,
+        tokens: int = 0,
+        gap: float = 0,
+        decoded: int = -1,
+        finished: tuple[FinishedRequest, ...] = (),
     ) -> None:
         """A step, which the observer hears of now."""
         self.feed(
@@ -33,6 +39,7 @@ class Observed(script.Observed):
                     prefill_tokens=tokens,
                     prefill_requests=int(tokens > 0),
                     decode_requests=1,
+                    decode_tokens=decoded,
                     gaps=[(gap / 1e3, 1)] if gap else [],
                     finished=list(finished),
                 ),
@@ -90,6 +97,20 @@ def test_gaps_are_taken_apart() -> None:
     assert observed.value(table.INTER_TOKEN_LATENCY_PART.name, "10s", "engine") == pytest.approx(0.49, rel=0.01)
     assert observed.value(table.INTER_TOKEN_LATENCY_PART.name, "10s", "network") == pytest.approx(0.01, abs=0.006)
     assert observed.value(table.ENGINE_LINK_STEPS.name) == 2
+
+
+def test_what_steps_carried_and_how_long_requests_waited_for_the_scheduler_adds_up() -> None:
+    observed = Observed()
+    observed.advance(900)
+    stream(observed, "a", 1000, 1100, 1600)
+    observed.tell(1095, 95, 600, decoded=3)
+    ended = (FinishedRequest("chatcmpl-a", 0.25, 0.1), FinishedRequest("chatcmpl-b", 0.5, 0.1))
+    observed.tell(1590, 490, decoded=4, finished=ended)
+    observed.advance(2000)
+    assert observed.value(table.ENGINE_LINK_TOKENS.name, "prefill") == 600
+    assert observed.value(table.ENGINE_LINK_TOKENS.name, "decode") == 7
+    assert observed.value(table.ENGINE_LINK_FINISHED.name) == 2
+    assert observed.value(table.ENGINE_LINK_QUEUE_SECONDS.name) == 0.75
 
 
 def test_a_step_that_comes_after_a_later_one_was_used_is_counted() -> None:

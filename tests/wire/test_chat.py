@@ -236,14 +236,6 @@ def test_cached_tokens_are_part_of_the_prompt() -> None:
     assert (answer.prompt_tokens, answer.cached_tokens) == (100, 96)
 
 
-def test_the_engines_own_times_are_kept() -> None:
-    answer = reader()
-    answer.feed(chunk(usage=usage(5, 2), metrics={"queue_time_ms": 12.5, "time_to_first_token_ms": 80, "x": 1}))
-    assert answer.engine_times is not None
-    assert (answer.engine_times.queue_time_ms, answer.engine_times.time_to_first_token_ms) == (12.5, 80)
-    assert answer.engine_times.generation_time_ms is None
-
-
 def test_an_error_after_tokens() -> None:
     answer = reader()
     for _ in range(3):

@@ -19,7 +19,7 @@ T = TypeVar("T", int, float)
 
 def tunable(value: T, unit: str, origin: str, noticed: str) -> T:
     """A field with a unit, the reason for its value, and what notices when it moves by 30 %: names of test files, and
-    "recordings" (`make sensitivity`), or "nothing"."""
+    "recordings" (`make sensitivity`)."""
     return field(default=value, metadata={"unit": unit, "origin": origin, "noticed": noticed})
 
 
@@ -135,7 +135,7 @@ class PackingRules:
         "test_open_steps",
     )
     size_error: float = tunable(
-        0.1, "of the true size", "a prompt placed with a size so near to it teaches the cost", "nothing"
+        0.1, "of the true size", "a prompt placed with a size so near to it teaches the cost", "test_packing"
     )
 
 
@@ -143,18 +143,18 @@ class PackingRules:
 class BudgetSearch:
     """The engine's tokens per step (`steps.budget`)."""
 
-    busy_times: int = tunable(64, "busy times", "kept to learn from; older ones weigh next to nothing", "nothing")
-    steps: int = tunable(256, "steps", "single steps kept to learn the cost from", "nothing")
+    busy_times: int = tunable(64, "busy times", "kept to learn from; older ones weigh next to nothing", "test_budget")
+    steps: int = tunable(256, "steps", "single steps kept to learn the cost from", "test_budget")
     forget: float = tunable(0.95, "per busy time", "a server may be started anew with another budget", "test_budget")
-    fewest_tokens: int = tunable(64, "tokens", "fewer say more about the noise than about the engine", "nothing")
+    fewest_tokens: int = tunable(64, "tokens", "fewer say more about the noise than about the engine", "test_budget")
     enough_sure: int = tunable(
-        4, "busy times", "with all sizes known make those with estimated sizes unnecessary", "nothing"
+        4, "busy times", "with all sizes known make those with estimated sizes unnecessary", "test_budget"
     )
     fewest_reported: int = tunable(
         3,
         "steps",
         "steps that the engine reported teach a cost from so many on: one may be long for any reason",
-        "nothing",
+        "test_budget",
     )
     poor_fit: float = tunable(
         0.15,
@@ -163,13 +163,13 @@ class BudgetSearch:
         "recordings",
     )
     much_better: float = tunable(
-        0.7, "of the misfit before", "such a budget is taken when it leaves no more than this", "nothing"
+        0.7, "of the misfit before", "such a budget is taken when it leaves no more than this", "test_budget"
     )
     enough_steps: int = tunable(
-        12, "steps", "beyond the first of each busy time, before other budgets are tried", "nothing"
+        12, "steps", "beyond the first of each busy time, before other budgets are tried", "test_budget"
     )
     proven_by: float = tunable(
-        0.5, "steps", "in the wrong place under an unlimited budget, or without chunks, to refute either", "nothing"
+        0.5, "steps", "in the wrong place under an unlimited budget, or without chunks, to refute either", "test_budget"
     )
 
 
@@ -180,10 +180,10 @@ class TimelineRules:
     horizon_ns: int = tunable(
         120 * NS, "ns", "no prompt takes longer; older steps become final by guess", "test_timeline"
     )
-    most_steps: int = tunable(20_000, "steps", "as many stay open at most, 120 s of 6 ms each", "nothing")
-    long_busy_time: int = tunable(200, "steps", "a busy time of more is learned from in parts", "nothing")
+    most_steps: int = tunable(20_000, "steps", "as many stay open at most, 120 s of 6 ms each", "test_timeline")
+    long_busy_time: int = tunable(200, "steps", "a busy time of more is learned from in parts", "test_timeline")
     first_look: int = tunable(
-        32, "steps", "the same while nothing is certain, since prompts wait for their place then", "nothing"
+        32, "steps", "the same while nothing is certain, since prompts wait for their place then", "test_timeline"
     )
     idle_ns: int = tunable(
         500 * MS, "ns", "no step for so long before a first token: it was waited for by itself", "test_bursts"
@@ -219,7 +219,7 @@ class CostRules:
     fewest_steps: int = tunable(
         8, "steps", "with prompts, and as many without, before the straight line is drawn", "test_line"
     )
-    outlier: float = tunable(1.5, "deviations", "Huber's constant, 95 % efficient on clean data", "nothing")
+    outlier: float = tunable(1.5, "deviations", "Huber's constant, 95 % efficient on clean data", "test_line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class GapRules:
         250 * MS,
         "ns",
         "a gap is clear or not by what is known then: its step has closed, and first tokens have come",
-        "nothing",
+        "test_populations",
     )
     late_ns: int = tunable(
         20 * MS, "ns", "reads so near to the end of a time in which a relay did not run are late by it", "test_relays"
@@ -327,27 +327,31 @@ class VerdictRules:
     burst: int = tunable(4, "token events", "in one read, as a buffer lets go", "test_verdict")
     alike_bursts: float = tunable(2.0, "times the size", "a buffer's bursts are of about one size", "test_verdict")
     quick: float = tunable(
-        1.5, "baseline gaps", "two steps that end no further apart have no prompt between them", "nothing"
+        1.5, "baseline gaps", "two steps that end no further apart have no prompt between them", "test_case"
     )
-    spread_ns: int = tunable(20 * MS, "ns", "delivery spreads a step's reads so far after a long step", "nothing")
+    spread_ns: int = tunable(20 * MS, "ns", "delivery spreads a step's reads so far after a long step", "test_case")
     back_together_ns: int = tunable(
-        60 * MS, "ns", "streams that come back to the batch in one step read within it", "nothing"
+        60 * MS, "ns", "streams that come back to the batch in one step read within it", "test_case"
     )
-    pages_for_a_rhythm: int = tunable(4, "pages", "before it is known how often one comes", "nothing")
-    page_is_due: float = tunable(1.6, "usual distances", "a page later than that did not come when due", "nothing")
+    pages_for_a_rhythm: int = tunable(4, "pages", "before it is known how often one comes", "test_evidence")
+    page_is_due: float = tunable(
+        1.6, "usual distances", "a page later than that did not come when due", "test_evidence"
+    )
     departed_ns: int = tunable(
-        20 * NS, "ns", "a server may read on the prompt of a client that left, at most so long", "nothing"
+        20 * NS, "ns", "a server may read on the prompt of a client that left, at most so long", "test_case"
     )
-    ours_ns: int = tunable(1500 * MS, "ns", "a page so near to a gap says whether others use the server", "nothing")
+    ours_ns: int = tunable(1500 * MS, "ns", "a page so near to a gap says whether others use the server", "test_case")
     beside_a_hole_ns: int = tunable(
-        1500 * MS, "ns", "what was lost so near to a gap may have belonged to it", "nothing"
+        1500 * MS, "ns", "what was lost so near to a gap may have belonged to it", "test_case"
     )
-    burst_part: float = tunable(0.15, "of the silence", "a hop lets go in far less time than it collects", "nothing")
-    bursts_part: float = tunable(0.8, "of all bursts", "a hop holds back all that passes it", "nothing")
-    bursts_within_ns: int = tunable(20 * NS, "ns", "a hop's rhythm shows in bursts so near", "nothing")
-    few_bursts: int = tunable(2, "bursts", "one may be a server that fell behind", "nothing")
+    burst_part: float = tunable(
+        0.15, "of the silence", "a hop lets go in far less time than it collects", "test_bursts"
+    )
+    bursts_part: float = tunable(0.8, "of all bursts", "a hop holds back all that passes it", "test_bursts")
+    bursts_within_ns: int = tunable(20 * NS, "ns", "a hop's rhythm shows in bursts so near", "test_bursts")
+    few_bursts: int = tunable(2, "bursts", "one may be a server that fell behind", "test_verdict")
     quickest_token_ns: int = tunable(
-        5 * MS, "ns", "no server makes tokens of one stream much faster, and never flows", "nothing"
+        5 * MS, "ns", "no server makes tokens of one stream much faster, and never flows", "test_bursts"
     )
     judged_together_ns: int = tunable(
         50 * MS, "ns", "stalls that began and ended so near to each other are one case", "recordings"

@@ -21,18 +21,31 @@ _P99: Final = 0.99
 _MOST_LAGS: Final = 1024
 
 
+#: What a step computes tokens for: prompts, or answers.
+PHASES: Final = ("prefill", "decode")
+
+
 class EngineSteps:
-    """Windows of the gaps that API servers reported. Give times that never fall."""
+    """Sums over the steps that API servers reported, and windows of their gaps. Give times that never fall."""
 
     def __init__(self, windows_s: Iterable[int]) -> None:
         windows = tuple(windows_s)
-        self.steps = 0  # reported so far
+        # Reported so far:
+        self.steps = 0
+        self.tokens = dict.fromkeys(PHASES, 0)
+        self.finished = 0  # requests
+        self.queued_s = 0.0  # that these waited for the scheduler
         self._engine = SlidingWindows(windows)
         self._frontend = SlidingWindows(windows)
         self._lags: dict[tuple[int, int], int] = {}  # of the last step, by link and engine
 
     def take(self, link: int, report: StepReport, now_ns: int) -> None:
         self.steps += report.is_step
+        if report.is_step:
+            for phase, tokens in zip(PHASES, (report.prefill_tokens, report.decode_tokens), strict=True):
+                self.tokens[phase] += max(0, tokens)  # -1: not told
+        self.finished += len(report.finished)
+        self.queued_s += sum(max(0.0, each.queued_s) for each in report.finished)
         lag_ns = max(0, report.taken_ns - report.end_ns)
         grown_s = (lag_ns - self._lags.get((link, report.engine), lag_ns)) / NS
         if len(self._lags) >= _MOST_LAGS:

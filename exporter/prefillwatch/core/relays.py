@@ -65,6 +65,7 @@ class RelayTap:
     caught_up: int = 0  # streams of which something in between was lost
     skipped_bytes: int = 0
     retries: int = 0
+    connect_failures: int = 0
     usage_refused: int = 0
     displaced: int = 0  # clients that had to leave for others
     turned_away: int = 0
@@ -95,6 +96,7 @@ class RelayTap:
                 self.lag_counts[bucket] += count - (before.lag_counts[bucket] if before else 0)
             self.lag_sum += stats.lag_sum - (before.lag_sum if before else 0.0)
         self.retries += stats.retries - (before.retries if before else 0)
+        self.connect_failures += stats.upstream_connect_failures - (before.upstream_connect_failures if before else 0)
         self.usage_refused += stats.usage_refused - (before.usage_refused if before else 0)
         self.turned_away += stats.turned_away - (before.turned_away if before else 0)
         self.displaced += stats.places_given - (before.places_given if before else 0)

@@ -343,15 +343,30 @@ INTER_TOKEN_LATENCY_PART = _gauge(
     "taken them in; network: what it grows until our read. Absent without the plugin inside vLLM.",
 )
 ENGINE_LINKS = _gauge("engine_links", (), "API servers of vLLM in which our plugin is connected to us, now.")
-ENGINE_LINK_STEPS = _counter("engine_link_steps_total", (), "Engine steps that our plugin inside vLLM told us.")
+ENGINE_LINK_STEPS = _counter("engine_link_steps_total", (), "Engine steps that our plugin inside vLLM reported.")
 ENGINE_LINK_DROPPED = _counter(
-    "engine_link_dropped_total", (), "Engine steps that our plugin inside vLLM could not tell us in time."
+    "engine_link_dropped_total", (), "Engine steps that our plugin inside vLLM could not report in time."
 )
 ENGINE_LINK_UNUSED = _counter(
     "engine_link_unused_total",
     (),
-    "Engine steps that our plugin inside vLLM told us, and that are not in our timeline: a later one was used before, "
+    "Engine steps that our plugin inside vLLM reported, and that are not in our timeline: a later one was used before, "
     "or they were timed by the clock of another machine.",
+)
+ENGINE_LINK_TOKENS = _counter(
+    "engine_link_step_tokens_total",
+    (Label("phase", ("prefill", "decode")),),
+    "Tokens that the engine computed, by phase, in the steps that our plugin inside vLLM reported. Divided by their "
+    "number, what a step carries; decode tokens beyond one per stream are speculation, or answers computed again.",
+)
+ENGINE_LINK_FINISHED = _counter(
+    "engine_link_requests_total", (), "Requests whose end our plugin inside vLLM reported, with the engine's own times."
+)
+ENGINE_LINK_QUEUE_SECONDS = _counter(
+    "engine_link_queue_seconds_total",
+    (),
+    "Time that these requests spent in the scheduler's queue, in seconds, by the engine's clock. What queue_seconds "
+    "has beyond it was spent before the queue, in the API server.",
 )
 
 # --- Whether upstream answers us ---
@@ -392,7 +407,7 @@ UPSTREAM_SCRAPE_FAILURES = _counter(
 KV_SIGNAL_PRESENT = _gauge(
     "kv_signal_present",
     (),
-    "1 when upstream's own metrics tell the use of the KV cache, 0 when they do not or cannot be read.",
+    "1 when upstream's own metrics report the use of the KV cache, 0 when they do not or cannot be read.",
 )
 
 # --- Ourselves ---
@@ -443,6 +458,11 @@ RELAY_LOST_STREAMS = _counter(
 )
 RELAY_RETRIES = _counter(
     "relay_retries_total", (RELAY,), "Requests sent once more because a reused connection died before it answered."
+)
+RELAY_CONNECT_FAILURES = _counter(
+    "relay_connect_failures_total",
+    (RELAY,),
+    "Connections to upstream that a relay process tried to open in vain; without descriptors for it is not counted.",
 )
 RELAY_USAGE_REFUSED = _counter(
     "relay_usage_refused_total",

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from prefillwatch.wire.facts import AnswerFacts, EngineTimes, choice_index
+from prefillwatch.wire.facts import AnswerFacts, choice_index
 from prefillwatch.wire.tolerant import TolerantDecoder
 
 
@@ -88,7 +88,6 @@ class Chunk(msgspec.Struct, gc=False):
     model: str | None = None
     object: str | None = None
     error: Any = None
-    metrics: EngineTimes | None = None
 
 
 _chunks: TolerantDecoder[Chunk] = TolerantDecoder(Chunk)
@@ -134,8 +133,6 @@ def read_frame(name: bytes, chunk: Any, facts: AnswerFacts) -> None:
     facts.identify(chunk.id, chunk.model)
     if chunk.timings is not None and chunk.usage is None:
         chunk.timings.add_to(facts)
-    if chunk.metrics is not None:
-        facts.engine_times = chunk.metrics
     has_failed = name == b"error"
     if chunk.error or chunk.object == "error":
         # Beside choices it is an annotation of a gateway, unless a choice ended so.

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from prefillwatch.wire.chat import Timings, Usage, read_chunk, read_frame
-from prefillwatch.wire.facts import AnswerFacts, EngineTimes, choice_index
+from prefillwatch.wire.facts import AnswerFacts, choice_index
 from prefillwatch.wire.tolerant import TolerantDecoder
 
 
@@ -29,7 +29,6 @@ class Chunk(msgspec.Struct, gc=False):
     model: str | None = None
     object: str | None = None
     error: Any = None
-    metrics: EngineTimes | None = None
 
 
 _chunks: TolerantDecoder[Chunk] = TolerantDecoder(Chunk)

@@ -5,26 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any, Final, TypeGuard
 
-import msgspec
-
 #: A count beyond this is nonsense, whatever the server meant: a thousand answers of a million tokens are less.
 MAX_TOKENS: Final = 1 << 30
 #: Choice indexes beyond this are folded together, so that no stream can make us keep books without end.
 MAX_CHOICES: Final = 4096
 
 _SHORT_CODE: Final = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
-
-
-class EngineTimes(msgspec.Struct, frozen=True):
-    """vLLM's own figures for one request (`--enable-per-request-metrics`), milliseconds.
-
-    `time_to_first_token_ms` runs from scheduling to the first token: it is prefill time, not the TTFT a client sees.
-    """
-
-    queue_time_ms: float | None = None
-    time_to_first_token_ms: float | None = None
-    generation_time_ms: float | None = None
-    mean_itl_ms: float | None = None
 
 
 class AnswerFacts:
@@ -45,7 +31,6 @@ class AnswerFacts:
         "cached_tokens",
         "chars_in_read",
         "complete",
-        "engine_times",
         "error",
         "finish_reason",
         "finished",
@@ -65,7 +50,6 @@ class AnswerFacts:
         self.finish_reason: str | None = None
         self.finished = False  # the protocol's terminal event was seen
         self.error: str | None = None  # short code of an error inside the answer
-        self.engine_times: EngineTimes | None = None
         self.token_events = 0  # of all choices
         self.complete = True  # False: bytes were lost or could not be read; counts are lower bounds
         self.chars_in_read = 0
@@ -114,7 +98,7 @@ class AnswerFacts:
         """The facts that stay the same while tokens come."""
         identity = (self.response_id, self.model, self._prompt_tokens, self.cached_tokens)
         over = tuple(self.over or ())
-        return *identity, self.finish_reason, over, self.finished, self.error, self.complete, self.engine_times
+        return *identity, self.finish_reason, over, self.finished, self.error, self.complete
 
     def identify(self, response_id: str | None, model: str | None) -> None:
         if response_id and not self.response_id:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from prefillwatch.analysis.cost.line import huber_slope
 from prefillwatch.analysis.cost.samples import StepSample, StepSamples
 from prefillwatch.analysis.tuning import DEFAULT
 
@@ -88,3 +89,13 @@ def test_the_base_is_a_step_that_was_seen_also_where_contexts_are_long() -> None
     assert law is not None
     assert law.base_ns / 1e9 == pytest.approx(BASE, rel=0.02)
     assert COST < law.token_ns / 1e9 < 4 * COST
+
+
+@pytest.mark.parametrize(("late", "raised"), [(0.05, 0.0108), (0.10, 0.0031)])
+def test_one_and_a_half_deviations_count_in_full_and_more_the_less(late: float, raised: float) -> None:
+    """Sixteen steps within 2 % of the line, and four that took longer: by 5 % they raise the slope by their share of
+    all, by 10 % they are outliers and raise it less."""
+    tokens = np.full(20, 1000.0)
+    errors = np.array([0.01 * (number % 5 - 2) for number in range(16)] + [late] * 4)
+    slope, _ = huber_slope(tokens, (BASE + COST * tokens) * (1 + errors), BASE, DEFAULT.cost.outlier)
+    assert slope / COST - 1 == pytest.approx(raised, abs=0.002)

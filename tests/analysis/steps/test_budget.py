@@ -147,3 +147,95 @@ def test_what_the_engine_reports_teaches_the_cost() -> None:
         step.put(Prompt("p", 0, tokens, tokens), tokens, 0, learner.engine.cost)
         learner.add_step(step)
     assert learner.engine.cost.token_ns == pytest.approx(TOKEN_NS, rel=0.05)
+
+
+# --- How much is enough, how much is too much ---
+
+
+def teach(learner: Learner, token_ns: float, tokens: int = 1000, *, sure: bool = False) -> None:
+    """A busy time of one step with one prompt."""
+    end_ns = (learner._runs[-1].steps[-1].end_ns if learner._runs else 0) + 10_000 * MS
+    prompt = Prompt("p", end_ns - 5000 * MS, tokens, tokens, sure=sure, first_ns=end_ns)
+    step = OpenStep(end_ns - round(CLEAR * MS + tokens * token_ns), end_ns, 8, CLEAR * MS, long=True)
+    learner.add([step], [(prompt, step)])
+
+
+def report(learner: Learner, token_ns: float, tokens: int = 1000) -> None:
+    step = OpenStep(0, round(CLEAR * MS + tokens * token_ns), 8, CLEAR * MS, long=True, reported=True)
+    step.put(Prompt("p", 0, tokens, tokens), tokens, 0, learner.engine.cost)
+    learner.add_step(step)
+
+
+@pytest.mark.parametrize(("dearer", "cost"), [(41, TOKEN_NS), (42, 2 * TOKEN_NS)])
+def test_the_last_sixty_four_busy_times_are_learned_from(dearer: int, cost: float) -> None:
+    """The cost is the one that a third of them stay below."""
+    learner = Learner()
+    for _ in range(100):
+        teach(learner, TOKEN_NS)
+    for _ in range(dearer):
+        teach(learner, 2 * TOKEN_NS)
+    assert learner.engine.cost.token_ns == pytest.approx(cost, rel=0.01)
+
+
+@pytest.mark.parametrize(("dearer", "cost"), [(166, TOKEN_NS), (167, 2 * TOKEN_NS)])
+def test_of_single_steps_the_last_two_hundred_and_fifty_six(dearer: int, cost: float) -> None:
+    learner = Learner()
+    for _ in range(400):
+        report(learner, TOKEN_NS)
+    for _ in range(dearer):
+        report(learner, 2 * TOKEN_NS)
+    learner.resized()
+    assert learner.engine.cost.token_ns == pytest.approx(cost, rel=0.01)
+
+
+@pytest.mark.parametrize(("tokens", "known"), [(63, False), (64, True)])
+def test_a_busy_time_of_fewer_than_sixty_four_tokens_is_noise(tokens: int, known: bool) -> None:
+    learner = Learner()
+    teach(learner, TOKEN_NS, tokens)
+    assert learner.engine.cost.known is known
+
+
+@pytest.mark.parametrize(("sure", "cost"), [(3, 2 * TOKEN_NS), (4, TOKEN_NS)])
+def test_with_four_busy_times_of_known_sizes_estimates_are_left_out(sure: int, cost: float) -> None:
+    learner = Learner()
+    for _ in range(40):
+        teach(learner, 2 * TOKEN_NS)
+    for _ in range(sure):
+        teach(learner, TOKEN_NS, sure=True)
+    assert learner.engine.cost.token_ns == pytest.approx(cost, rel=0.01)
+
+
+@pytest.mark.parametrize(("steps", "known"), [(2, False), (3, True)])
+def test_three_steps_that_the_engine_reported_teach_a_cost(steps: int, known: bool) -> None:
+    learner = Learner()
+    for _ in range(steps):
+        report(learner, TOKEN_NS)
+    assert learner.engine.cost.known is known
+
+
+@pytest.mark.parametrize(("prompts", "budget"), [(7, 4096), (8, 3000)])
+def test_more_than_twelve_steps_beyond_the_first_before_other_budgets_are_tried(prompts: int, budget: int) -> None:
+    """Seven prompts take twelve steps in all, eight take fourteen."""
+    scheduler = Scheduler(3000)
+    scheduler.serve(*[5000] * prompts)
+    assert scheduler.learner.engine.budget == budget
+
+
+@pytest.mark.parametrize(("others", "budget"), [(4, 3000), (6, 4096)])
+def test_another_budget_has_to_explain_a_third_of_what_was_misplaced(others: int, budget: int) -> None:
+    """The server had a budget of 4,096 before: the more was seen of that, the less does 3,000 make better."""
+    scheduler = Scheduler(4096)
+    scheduler.serve(*[6000] * others)
+    scheduler.budget = 3000
+    scheduler.serve(*[3500] * 8)
+    assert scheduler.learner.engine.budget == pytest.approx(budget, rel=0.001)
+
+
+@pytest.mark.parametrize(("since", "proven"), [(13, True), (14, False)])
+def test_a_budget_stays_proven_while_half_a_step_speaks_against_none(since: int, proven: bool) -> None:
+    """A step in the wrong place weighs 0.95 of it after each busy time that shows nothing."""
+    scheduler = Scheduler(2048)
+    scheduler.serve(4080)
+    for _ in range(since):
+        scheduler.serve(500)
+    assert scheduler.learner.engine.proven is proven

@@ -1,7 +1,10 @@
 """A prompt is put into the steps that led to its first token. Steps are given by their durations in milliseconds."""
 
+import pytest
+
 from prefillwatch.analysis.cost import StepLaw
 from prefillwatch.analysis.steps.packing import UNLIMITED, Engine, OpenStep, Packing, Prompt
+from prefillwatch.analysis.tuning import DEFAULT
 from prefillwatch.units import MS
 
 CLEAR = 20
@@ -131,3 +134,9 @@ def test_a_full_step_explains_itself_and_so_does_one_without_time_left() -> None
     assert CHUNKED.explains(short)
     assert not CHUNKED.explains(empty)
     assert Packing(Engine()).room(empty) == UNLIMITED
+
+
+@pytest.mark.parametrize(("placed", "right"), [(910, True), (890, False), (1090, True), (1110, False)])
+def test_up_to_a_tenth_off_its_true_size_a_prompt_was_placed_right(placed: int, right: bool) -> None:
+    prompt = Prompt("p", 0, 1000, 1000, sure=True, placed_size=placed)
+    assert prompt.was_right(DEFAULT.packing.size_error) is right

@@ -411,3 +411,34 @@ def test_an_engine_that_reports_no_step_for_five_seconds_does_not_report_any_mor
     wire.settle()
     seen = [step.end_ns / MS - reported for step in wire.steps if step.end_ns > reported * MS]
     assert 4990 <= min(seen) <= 5010
+
+
+def test_twenty_thousand_steps_are_kept() -> None:
+    timeline = PrefillTimeline()
+    timeline.steps(Step(number * MS, (number + 1) * MS, 6) for number in range(30_000))
+    timeline.settle(31_000 * MS)
+    assert len(timeline.drain_final()) == 20_000
+
+
+def busy(wire: Wire, steps: int) -> int:
+    """Long steps with a first token each, while one more prompt always waits; how many of them are learned from
+    together."""
+    most = 0
+    for number in range(steps):
+        wire.sent(f"{number}", 500)
+        if number:
+            wire.step(60, f"{number - 1}")
+            wire.settle(LATER)
+        most = max(most, len(wire.timeline._run))
+    return most
+
+
+def test_while_nothing_is_certain_a_busy_time_is_learned_from_after_thirty_two_steps() -> None:
+    assert busy(Wire(), 120) == 32
+
+
+def test_later_after_two_hundred() -> None:
+    wire = Wire()
+    wire.learn_budget()
+    assert wire.timeline.engine.proven
+    assert busy(wire, 450) == 200

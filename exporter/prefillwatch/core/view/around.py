@@ -32,6 +32,7 @@ class RelayNow(msgspec.Struct, frozen=True):
     caught_up: int
     skipped_bytes: int
     retries: int
+    connect_failures: int
     turned_away: int
     displaced: int
     usage_refused: int
@@ -57,6 +58,11 @@ class EngineLinkNow(msgspec.Struct, frozen=True):
     dropped: int
     unused: int  # left out of the timeline: too late, or by another clock
     unreadable: int
+    #: Tokens that the engine computed, by `PHASES`.
+    tokens: dict[str, int]
+    #: Requests whose answers ended, and seconds that these spent in the scheduler's queue together.
+    finished: int
+    queued_s: float
     parts: dict[tuple[int, str], float]
 
 
@@ -74,6 +80,7 @@ def relay_now(index: int, relay: RelayTap, now_ns: int) -> RelayNow:
         relay.caught_up,
         relay.skipped_bytes,
         relay.retries,
+        relay.connect_failures,
         relay.turned_away,
         relay.displaced,
         relay.usage_refused,
@@ -99,4 +106,14 @@ def engine_link_now(
     steps.advance(now_ns)
     wire = list(wire)
     parts = {(seconds, part): value for seconds in windows_s for part, value in steps.parts(wire, seconds).items()}
-    return EngineLinkNow(links.connected, steps.steps, links.dropped, unused, links.unreadable, parts)
+    return EngineLinkNow(
+        connected=links.connected,
+        steps=steps.steps,
+        dropped=links.dropped,
+        unused=unused,
+        unreadable=links.unreadable,
+        tokens=dict(steps.tokens),
+        finished=steps.finished,
+        queued_s=steps.queued_s,
+        parts=parts,
+    )

@@ -31,6 +31,7 @@ def _publish_relay(registry: Registry, name: str, relay: RelayNow) -> None:
     repaired.set_total((name, "caught_up"), relay.caught_up)
     registry.counter(table.TAP_SKIPPED_BYTES).set_total((name,), relay.skipped_bytes)
     registry.counter(table.RELAY_RETRIES).set_total((name,), relay.retries)
+    registry.counter(table.RELAY_CONNECT_FAILURES).set_total((name,), relay.connect_failures)
     registry.counter(table.RELAY_TURNED_AWAY).set_total((name,), relay.turned_away)
     registry.counter(table.RELAY_DISPLACED).set_total((name,), relay.displaced)
     registry.counter(table.RELAY_USAGE_REFUSED).set_total((name,), relay.usage_refused)

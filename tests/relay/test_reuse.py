@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -106,6 +107,22 @@ def test_a_limit_that_upstream_keeps_to_is_kept_clear_of(
         assert eventually(lambda: len(relay.relay.pool) == 0)
     client, server = warm(relay, upstream)
     assert server.is_silent(0.55)
+    client.send(post())
+    upstream.accept().head()
+    assert server.end() == "closed"
+
+
+def test_where_upstream_closes_after_each_answer_nothing_is_kept(
+    start: Callable[..., RunningRelay], upstream: ScriptedUpstream
+) -> None:
+    """It did not say so: a request that follows at once would meet the end of the connection."""
+    relay = start(upstream_keepalive=100)
+    for _ in range(3):
+        _, server = warm(relay, upstream)
+        server.close()
+        assert eventually(lambda: len(relay.relay.pool) == 0)
+        time.sleep(0.55)  # closed at one moment, they would be one restart
+    client, server = warm(relay, upstream)
     client.send(post())
     upstream.accept().head()
     assert server.end() == "closed"

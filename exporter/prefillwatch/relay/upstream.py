@@ -159,6 +159,8 @@ class Pool:
                 connection.reused = True
                 connection.may_hold_bytes = False
                 return connection
+            if now < connection.expires_ns:
+                self._upstreams.closed(now - connection.idle_since_ns, now)
             connection.close()
         return None
 
@@ -167,7 +169,11 @@ class Pool:
         now = monotonic_ns()
         announced = _announced_limit(keep_alive) - _KEEP_ALIVE_MARGIN_S
         seconds = min(self._keepalive_s, announced, self._upstreams.safe_s(now))
-        if seconds <= 0 or not connection.is_quiet():
+        if seconds <= 0:
+            connection.close()
+            return
+        if not connection.is_quiet():
+            self._upstreams.closed(0, now)
             connection.close()
             return
         connection.idle_since_ns = now

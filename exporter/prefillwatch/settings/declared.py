@@ -124,8 +124,8 @@ class Settings(BaseModel):
     )
     upstream_keepalive: Annotated[float, duration(0.0), RELAY] = Field(
         4.0,
-        description="keep an idle upstream connection this long; stay below the server's own limit (vLLM: 5s); 0 for a "
-        "server that closes without saying so (llama.cpp, after a stream)",
+        description="keep an idle upstream connection this long; stay below the server's own limit (vLLM: 5s); a "
+        "server that closes after each answer is noticed, and nothing is kept then",
     )
     client_idle_timeout: Annotated[float, duration(0.1), RELAY] = Field(
         75.0, description="keep an idle client connection this long"

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.real.client import ask
 from tests.real.engine import ROOT
 from tests.real.llamacpp.scenarios import SCENARIOS
 from tests.real.llamacpp.server import LlamaServer
 from tests.real.record_workload import Session
+from tests.real.served import CHAT
 from tests.real.sidecar import Sidecar
 from tests.real.truth.live import play
 from tests.real.truth.outcome import Outcome, judge, report_json, report_text
@@ -31,10 +33,18 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaServer]:
 @pytest.fixture(scope="session")
 def llama_sidecar(llama: LlamaServer) -> Iterator[Sidecar]:
     OUT.mkdir(parents=True, exist_ok=True)
-    # The server closes after each stream and does not say so: a request that meets the close would be a 502.
-    arguments = ("serve", f"--upstream={llama.url}", "--upstream-keepalive=0")
-    with Sidecar(OUT / "llamacpp.serve.log", arguments) as sidecar:
+    with Sidecar(OUT / "llamacpp.serve.log", ("serve", f"--upstream={llama.url}")) as sidecar:
+        asyncio.run(show_that_it_closes(sidecar))
         yield sidecar
+
+
+async def show_that_it_closes(sidecar: Sidecar) -> None:
+    """The server closes after each stream and does not say so, which the sidecar has to see before it keeps no more: a
+    quick request before would meet the close, and be a 502."""
+    body = {"messages": [{"role": "user", "content": "self"}], "max_tokens": 2, "stream": True, "model": "tiny"}
+    for _ in range(3):
+        await ask(sidecar.port, CHAT, body)
+        await asyncio.sleep(0.6)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from prefillwatch.export.admin_server import serve_admin
 from prefillwatch.export.exposition import render
 from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError, TooSoonError
 from prefillwatch.export.page_files import live_page
+from prefillwatch.export.prediction_request import UnknownModelError
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.export.viewers import Viewers
 from prefillwatch.story import Account
@@ -52,6 +53,11 @@ class View:
     def incidents(self, limit: int) -> list[dict[str, Any]]:
         self.asked.append(limit)
         return [{"id": str(number), "kind": "freeze"} for number in range(3)][:limit]
+
+    def predict(self, prompt_tokens: int, cached_tokens: int, model: str | None) -> dict[str, Any]:
+        if model == "strange":
+            raise UnknownModelError(model)
+        return {"prompt_tokens": prompt_tokens, "cached_tokens": cached_tokens, "model": model}
 
     def accounts(self) -> list[Account]:
         return self.told
@@ -204,6 +210,35 @@ def test_a_bad_limit_is_refused_by_name(limit: str) -> None:
     assert answer.json()["error"].startswith("limit must be a whole number from 1 to 1000, not ")
     assert len(answer.content) < 200
     assert view.asked == []
+
+
+def test_a_prediction_takes_a_prompt_and_what_of_it_is_cached() -> None:
+    view = View()
+    assert ask(view, "/api/predict?prompt_tokens=6000&cached=2048&model=llama").json() == {
+        "prompt_tokens": 6000,
+        "cached_tokens": 2048,
+        "model": "llama",
+    }
+    assert ask(view, "/api/predict?prompt_tokens=1").json()["cached_tokens"] == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({}, "prompt_tokens is missing: a whole number from 1 to 100000000"),
+        ({"prompt_tokens": "0"}, "prompt_tokens must be a whole number from 1 to 100000000, not '0'"),
+        ({"prompt_tokens": "many"}, "prompt_tokens must be a whole number from 1 to 100000000, not 'many'"),
+        ({"prompt_tokens": "9" * 5000}, "prompt_tokens must be a whole number from 1 to 100000000, not '99"),
+        ({"prompt_tokens": "6000", "cached": "6001"}, "cached must be a whole number from 0 to 6000, not '6001'"),
+        ({"prompt_tokens": "6000", "cached": "-1"}, "cached must be a whole number from 0 to 6000, not '-1'"),
+        ({"prompt_tokens": "6000", "model": "strange"}, "model names none that is served: 'strange'"),
+    ],
+)
+def test_a_bad_prediction_is_refused_by_name(query: dict[str, str], message: str) -> None:
+    answer = ask(View(), str(httpx.URL("/api/predict", params=query)))
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(message)
+    assert len(answer.content) < 200
 
 
 def test_a_flight_recording_is_written_for_whoever_posts() -> None:

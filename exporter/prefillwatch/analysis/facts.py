@@ -31,6 +31,9 @@ class Sink(Protocol):
     def first_token(self, model: int, bucket: int, seconds: float, request: Request) -> None:
         """TTFT of a request, by the size of its prompt."""
 
+    def forecast(self, ratio: float) -> None:
+        """A request got its first token: its time to first token over what was forecast when it came."""
+
     def split(self, model: int, bucket: int, queue_seconds: float, prefill_seconds: float) -> None:
         """TTFT of a request, split into queue and prefill."""
 

@@ -123,13 +123,18 @@ class Figures:
 
     # --- Steps ---
 
+    @property
+    def busiest(self) -> int:
+        """The model that most streams are of."""
+        return max(self._decoding, key=self._decoding.__getitem__, default=0)
+
     def steps(self, facts: Iterable[StepFacts]) -> None:
         """Final steps. Where nobody decodes, a step is made up from first tokens and its length is not measured. A step
         serves all models of the server together; it is booked under the one that most streams are of."""
         steps = [step for step in facts if step.observed]
         if not steps:
             return
-        model = max(self._decoding, key=self._decoding.__getitem__, default=0)
+        model = self.busiest
         samples = [
             StepSample(step.end_ns, step.end_ns - step.start_ns, step.excess_ns, step.prefill_tokens, step.largest)
             for step in steps

@@ -20,6 +20,7 @@ from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.figures import Figures
 from prefillwatch.analysis.model_books import Models
 from prefillwatch.analysis.populations import GapPopulations
+from prefillwatch.analysis.pressure import Pressures
 from prefillwatch.analysis.requests import CLIENT_CLOSED, LOST, PromptBuckets, PromptSizing, Request
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, Step
@@ -68,6 +69,7 @@ class Ledger:
             watch.shortest_ns,
             tuning,
         )
+        self.pressures = Pressures(settings.slo, self.costs, self.heartbeat, self.timeline, sink, tuning)
         self._promises = Promises(settings.slo, self.book, sink)
         self._reads: tuple[list[int], list[int], list[int]] = ([], [], [])
         slots, times, counts = self._reads
@@ -82,6 +84,7 @@ class Ledger:
     def forget_model(self, model: int) -> None:
         """The number goes to another model: nothing of the old one stays."""
         self._figures.forget_model(model)
+        self.pressures.forget_model(model)
         self.book.forget_model(model)
         self.sizing.forget_model(model)
 
@@ -113,6 +116,7 @@ class Ledger:
             else:
                 self.timeline.sent(request.rid, time_ns, tokens, uncached, streamed=request.streaming)
             self.causes.sent(request)
+            self.pressures.sent(request, time_ns)
         elif request.works and not again:
             self.timeline.unread.begin(request.rid, time_ns)
         elif request.control and not again:
@@ -249,6 +253,10 @@ class Ledger:
             request.doubtful = False
             self.timeline.first_token(request.rid, time_ns)
             self.causes.first_token(request, time_ns)
+            if seen:
+                self.pressures.first_token(request, time_ns)
+            else:
+                self.pressures.gone(request)
             self.sizing.worked_on(request)
             self._figures.first_token(request, time_ns, sure=self.sizing.is_sure(request))
         return slot
@@ -265,15 +273,18 @@ class Ledger:
         facts = self.timeline.drain_final()
         self.causes.facts(facts)
         self._figures.steps(facts)
+        self.pressures.steps(self._figures.busiest, facts)
         for split in self.timeline.drain_splits():
             request = self.causes.request(cast("int", split.rid))
             if request is not None:
                 self._figures.split(request, split.queue_ns, split.prefill_ns)
+                self.pressures.split(request, split.queue_ns, split.prefill_ns)
         ended, self._ended = self._ended, []
         for request, time_ns, outcome in ended:
             if request.prompts > 1:
                 self.timeline.gone(-request.rid, time_ns)
             if not request.first_ns:
+                self.pressures.gone(request)
                 self.timeline.gone(request.rid, time_ns, reads_on=self._reads_on and outcome == CLIENT_CLOSED)
             self.timeline.unread.end(request.rid, time_ns)
             if request.control:
@@ -288,6 +299,7 @@ class Ledger:
                     self.heartbeat.left(slot)
             self._figures.decoding(request.model, -request.decoding, time_ns)
             self.requests.pop(request.rid, None)
+        self.pressures.advance(now_ns)
         self.causes.advance(now_ns)
         self._figures.advance(now_ns)
 

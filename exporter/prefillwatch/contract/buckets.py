@@ -40,6 +40,9 @@ PER_TOKEN_BOUNDS: Final = (
 #: How late a loop of ours is: few, since a relay sends its counts every second.
 LAG_BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
+#: What happened over what was forecast, 1 being right: finest around it, and the same to either side.
+FORECAST_BOUNDS: Final = (0.1, 0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.11, 1.25, 1.5, 2.0, 4.0, 10.0)
+
 # --- Bounds of histograms, in tokens ---
 
 PROMPT_TOKEN_BOUNDS: Final = tuple(float(1 << power) for power in range(4, 21))

@@ -22,6 +22,7 @@ from prefillwatch.export.exposition import render
 from prefillwatch.export.flight_request import FlightError, FlightFile, NoFlightRecorderError, TooSoonError
 from prefillwatch.export.live_response import EVENT_STREAM, LiveResponse
 from prefillwatch.export.page_files import PAGE_FILES, read_page_file
+from prefillwatch.export.prediction_request import MOST_PROMPT_TOKENS, UnknownModelError
 from prefillwatch.export.registry import Snapshot
 from prefillwatch.export.viewers import MOST_VIEWERS, Viewers
 from prefillwatch.story import Account, UnknownIncidentError, find, html, tell, title
@@ -38,6 +39,9 @@ class AdminView(Protocol):
 
     def state(self) -> dict[str, Any]:
         """Streams, prefills and processes now, ready for JSON; times in Unix seconds."""
+
+    def predict(self, prompt_tokens: int, cached_tokens: int, model: str | None) -> dict[str, Any]:
+        """What a prompt would do that came now, ready for JSON. Raises UnknownModelError."""
 
     def incidents(self, limit: int) -> list[dict[str, Any]]:
         """At most so many incidents, newest first, ready for JSON."""
@@ -68,6 +72,7 @@ def create_app(view: AdminView, credentials: Credentials = ANYBODY) -> Starlette
             Route("/healthz", admin.healthz),
             Route("/readyz", admin.readyz),
             Route("/api/state", admin.state),
+            Route("/api/predict", admin.predict),
             Route("/api/incidents", admin.incidents),
             Route("/api/explain", admin.account),
             Route("/api/live", admin.live),
@@ -111,12 +116,16 @@ class _Admin:
     async def state(self, _: Request) -> Response:
         return _json(self._view.state())
 
+    async def predict(self, request: Request) -> Response:
+        prompt_tokens = _whole(request, "prompt_tokens", 1, MOST_PROMPT_TOKENS)
+        cached_tokens = _whole(request, "cached", 0, prompt_tokens, "0")
+        try:
+            return _json(self._view.predict(prompt_tokens, cached_tokens, request.query_params.get("model")))
+        except UnknownModelError as error:
+            raise HTTPException(400, str(error)) from None
+
     async def incidents(self, request: Request) -> Response:
-        text = request.query_params.get("limit", str(DEFAULT_INCIDENTS))
-        limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-        if not 1 <= limit <= MOST_INCIDENTS:
-            raise HTTPException(400, f"limit must be a whole number from 1 to {MOST_INCIDENTS}, not {text[:40]!r}")
-        return _json(self._view.incidents(limit))
+        return _json(self._view.incidents(_whole(request, "limit", 1, MOST_INCIDENTS, str(DEFAULT_INCIDENTS))))
 
     def _account(self, request: Request) -> Account:
         try:
@@ -159,6 +168,17 @@ class _Admin:
         if name not in PAGE_FILES:
             raise HTTPException(404)
         return Response(read_page_file(name), media_type=PAGE_FILES[name])
+
+
+def _whole(request: Request, name: str, least: int, most: int, default: str | None = None) -> int:
+    """A whole number of the query. HTTPException where there is none, or it is out of bounds."""
+    text = request.query_params.get(name, default)
+    if text is None:
+        raise HTTPException(400, f"{name} is missing: a whole number from {least} to {most}")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+    if not least <= number <= most:
+        raise HTTPException(400, f"{name} must be a whole number from {least} to {most}, not {text[:40]!r}")
+    return number
 
 
 def accepts_gzip(accept_encoding: str) -> bool:

@@ -10,6 +10,7 @@ from prefillwatch.analysis.requests import OUTCOMES, PromptBuckets
 from prefillwatch.analysis.tokens import LEVEL_LABELS
 from prefillwatch.contract.buckets import (
     FIRST_TOKEN_BOUNDS,
+    FORECAST_BOUNDS,
     GAP_BOUNDS,
     LAG_BOUNDS,
     PART_BOUNDS,
@@ -192,6 +193,20 @@ ADVISED_MAX_BATCHED_TOKENS = _gauge(
     "learned.",
 )
 
+ADVISED_MAX_QUEUED_TOKENS = _gauge(
+    "advised_max_queued_tokens",
+    (MODEL,),
+    "Prompt tokens that may wait (max_num_queued_tokens of vLLM) so that a request let in last still gets its first "
+    "token in the promised time, by the cost model and the prompts of the last half minute. Absent until learned.",
+)
+FORECAST = _histogram(
+    "forecast_first_token_ratio",
+    (),
+    FORECAST_BOUNDS,
+    "Time to first token, from when the request went upstream, over what was forecast for it then (as /api/predict "
+    "does), for all models together; 1 is right, above 1 it took longer.",
+)
+
 # --- Sizes and throughput ---
 
 PROMPT_LENGTH = _histogram(
@@ -258,6 +273,20 @@ REQUESTS_WITHIN_SLO = _counter(
     (MODEL,),
     "Requests that met their targets for time to first token and time per output token, from the configuration or "
     "their own x-slo headers. An answer that is not streamed did if it was there when its last token was due.",
+)
+
+CAPACITY_PRESSURE = _gauge(
+    "capacity_pressure_ratio",
+    (MODEL,),
+    "Load over the load at which the promises on first tokens and time per token are just kept (1), by how large the "
+    "batch is, what reading prompts takes, and what waits; in proportion to the load, so that replicas times this is "
+    "how many there should be. Absent until the first requests were served.",
+)
+INTERFERENCE_PRESSURE = _gauge(
+    "interference_pressure_ratio",
+    (MODEL,),
+    "How far over the promises prompts in steps are, 1 being just kept: the worst thousandth of gaps between tokens, "
+    "or waits behind one longer prompt. More replicas do not lower it. Absent until the first requests were served.",
 )
 
 # --- Stalls and what caused them ---

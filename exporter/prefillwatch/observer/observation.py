@@ -19,10 +19,20 @@ from prefillwatch.core.view import View
 from prefillwatch.export import table
 from prefillwatch.export.flight_request import FlightFile, NoFlightRecorderError
 from prefillwatch.export.page_files import live_page
+from prefillwatch.export.prediction_request import UnknownModelError
 from prefillwatch.export.registry import Registry, Snapshot
 from prefillwatch.export.spec import window_name
 from prefillwatch.export.viewers import Viewers
-from prefillwatch.observer.api import Accounts, IncidentHistory, advice_now, relay_state, streams_now, wall_offset
+from prefillwatch.observer.api import (
+    Accounts,
+    IncidentHistory,
+    advice_now,
+    prediction,
+    pressures_now,
+    relay_state,
+    streams_now,
+    wall_offset,
+)
 from prefillwatch.observer.intake import read_process
 from prefillwatch.observer.live import LiveFeed, live_figures
 from prefillwatch.observer.metrics import (
@@ -157,8 +167,15 @@ class Observation:
             "processes": [msgspec.to_builtins(process) for process in control.processes],
             "relays": relays,
             "advice": advice_now(view),
+            "pressure": pressures_now(view),
             **streams_now(view, self.wall_offset()),
         }
+
+    def predict(self, prompt_tokens: int, cached_tokens: int, model: str | None) -> dict[str, Any]:
+        self.take_in()
+        if model is not None and not self.names.is_served(model):
+            raise UnknownModelError(model)
+        return prediction(self.view(), prompt_tokens, cached_tokens)
 
     def incidents(self, limit: int) -> list[dict[str, Any]]:
         return self.history.newest(self.view().incidents, limit)

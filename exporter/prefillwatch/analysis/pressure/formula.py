@@ -30,6 +30,35 @@ def first_token_promise(slo: Slo, prompt_tokens: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Prompts:
+    """Of the last half minute, in the mean."""
+
+    tokens: float = 0.0
+    #: Of them that had to be read.
+    uncached: float = 0.0
+    promise_s: float = 0.0
+
+
+#: Limits of tokens are advised in multiples of a KV block.
+_GRAIN: Final = 16
+
+
+def most_queued_tokens(prompts: Prompts, read_per_s: float) -> int | None:
+    """How many prompt tokens may wait so that the promise on first tokens is just kept, for vLLM's
+    ``max_num_queued_tokens``.
+
+    That limit is held against all prompt tokens of all requests without a first token, cached ones and read ones
+    included, before a request is let in. So it is what is read in the promised time, less a prompt for the one that is
+    let in last, and more where a part of prompts is cached. None: prompts of this kind are not read in time even alone.
+    """
+    if not prompts.uncached:
+        return None
+    in_time = read_per_s * prompts.promise_s - prompts.uncached
+    tokens = int(in_time * prompts.tokens / prompts.uncached) // _GRAIN * _GRAIN
+    return tokens if tokens > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """What a server has to do. Means over the last half minute."""
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from prefillwatch.analysis.arrays import FloatArray
-from prefillwatch.analysis.pressure.formula import Capacity, Interference, Load, Riding, capacity, interference
+from prefillwatch.analysis.pressure.formula import Capacity, Interference, Load, Prompts, Riding, capacity, interference
 from prefillwatch.analysis.settings import Slo
 from prefillwatch.analysis.tuning import DEFAULT, PressureRules
 from prefillwatch.units import NS
@@ -61,6 +61,9 @@ class _Sums:
     requests: float = 0.0
     prefills_s: float = 0.0
     allowances_s: float = 0.0
+    promises_s: float = 0.0
+    tokens: float = 0.0
+    uncached: float = 0.0
 
     def forget(self, kept: float) -> None:
         self.time_s *= kept
@@ -72,6 +75,9 @@ class _Sums:
         self.requests *= kept
         self.prefills_s *= kept
         self.allowances_s *= kept
+        self.promises_s *= kept
+        self.tokens *= kept
+        self.uncached *= kept
 
 
 class PressureGauge:
@@ -107,14 +113,26 @@ class PressureGauge:
         """It has its first token, or is gone."""
         self._waiting_for_load -= self._waiting.pop(rid, 0.0)
 
-    def served(self, queue_s: float, reading_s: float, promise_s: float, held_up: float = 0.0) -> None:
-        """A request got its first token: how long it waited, and was read; and what it was promised."""
+    def served(
+        self,
+        queue_s: float,
+        reading_s: float,
+        promise_s: float,
+        held_up: float = 0.0,
+        *,
+        tokens: int = 0,
+        uncached: int = 0,
+    ) -> None:
+        """A request got its first token: how long it waited, and was read; what it was promised; its prompt."""
         allowance_s = max(promise_s - reading_s, self._rules.least_allowance * promise_s)
         self._seen += 1
         sums = self._sums
         sums.requests += 1
         sums.prefills_s += reading_s
         sums.allowances_s += allowance_s
+        sums.promises_s += promise_s
+        sums.tokens += tokens
+        sums.uncached += uncached
         self._held_up += held_up * queue_s / allowance_s
         self._held_up_of += 1
 
@@ -171,17 +189,26 @@ class PressureGauge:
         time_s, requests = sums.time_s, sums.requests
         if not time_s:
             return Load()
+        any_requests = requests > _FORGOTTEN
         read_at_once = sums.prefills_s / time_s
         return Load(
             step_s=sums.gaps_s / sums.gaps if sums.gaps else 0.0,
             empty_step_s=self._empty_step_s(),
             decoding=min(1.0, sums.decoding_s / time_s),
             reading=sums.reading_s / time_s,
-            reading_s=sums.prefills_s / requests if requests else 0.0,
-            allowance_s=sums.allowances_s / requests if requests else 0.0,
+            reading_s=sums.prefills_s / requests if any_requests else 0.0,
+            allowance_s=sums.allowances_s / requests if any_requests else 0.0,
             waiting=max(0.0, sums.waiting_s / time_s - read_at_once),
             served_per_s=requests / time_s,
         )
+
+    @property
+    def prompts(self) -> Prompts:
+        """By now."""
+        sums = self._sums
+        if sums.requests < _FORGOTTEN:
+            return Prompts()
+        return Prompts(sums.tokens / sums.requests, sums.uncached / sums.requests, sums.promises_s / sums.requests)
 
     def _empty_step_s(self) -> float:
         """A straight line through clear steps by their streams, at one stream. What is not seen is assumed."""

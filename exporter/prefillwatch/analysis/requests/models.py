@@ -66,6 +66,11 @@ class ModelNames:
                 del self._aliases[next(iter(self._aliases))]
             self._aliases[asked] = name
 
+    def is_served(self, name: str) -> bool:
+        """Whether upstream answers to this name, as far as it is known what it serves."""
+        known = self._known()
+        return not known or name in known or name in self._aliases
+
     def admit(self, name: str | None) -> str:
         """The label for a request, held until ``release``. None and "" stand for upstream's default model."""
         label = self._label(name or next(iter(self._served or self._answered), OTHER))

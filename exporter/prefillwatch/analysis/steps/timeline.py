@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -45,13 +46,13 @@ from prefillwatch.analysis.steps.engine_reported import shares_of_totals
 from prefillwatch.analysis.steps.history import Columns, Overlap, StepHistory, joined, largest_during
 from prefillwatch.analysis.steps.open_steps import OpenSteps
 from prefillwatch.analysis.steps.packing import UNLIMITED, Engine, OpenStep, Packing, Prompt
-from prefillwatch.analysis.steps.queue import PromptQueue, by_arrival
+from prefillwatch.analysis.steps.queue import OLDEST, PromptQueue, by_arrival
 from prefillwatch.analysis.steps.unread_work import UnreadWork
 from prefillwatch.analysis.tokens import StepFlow
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Iterator
 
     from prefillwatch.analysis.steps.heartbeat import Step
 
@@ -258,6 +259,12 @@ class PrefillTimeline:
         """Requests whose prompts are probably in the step that is running now, and the sizes of those prompts."""
         room = self.engine.budget or UNLIMITED
         return [(prompt.rid, prompt.tokens) for prompt, _ in self._guess(self._steps.last_end_ns, room)]
+
+    def unread_prompts(self) -> Iterator[tuple[Hashable, int]]:
+        """Of the requests that wait longest for their first tokens: uncached prompt tokens that no step is thought to
+        have had by now."""
+        for prompt in islice(self._queue.waiting.values(), OLDEST):
+            yield prompt.rid, max(1, prompt.uncached - max(prompt.guessed, prompt.reported))
 
     def in_service(self, starts_ns: IntArray, ends_ns: IntArray) -> Overlap:
         """The largest prompt in service during each gap."""

@@ -6,7 +6,7 @@ Values here are frozen. Model numbers are names already, and no book of the anal
 from prefillwatch.core.view.around import EngineLinkNow, RelayNow, TapNow
 from prefillwatch.core.view.in_flight import ModelLoad, RequestNow, SequenceNow, StallNow
 from prefillwatch.core.view.incidents import CulpritNow, IncidentHead, IncidentNow, incident_now
-from prefillwatch.core.view.models import GapFigures, ModelAdvice, ModelFigures
+from prefillwatch.core.view.models import GapFigures, ModelAdvice, ModelFigures, ModelPressure
 from prefillwatch.core.view.view import View
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "ModelAdvice",
     "ModelFigures",
     "ModelLoad",
+    "ModelPressure",
     "RelayNow",
     "RequestNow",
     "SequenceNow",

@@ -7,6 +7,7 @@ import msgspec
 from prefillwatch.analysis.cost import Server
 from prefillwatch.analysis.ledger import Ledger
 from prefillwatch.analysis.model_books import ModelBooks
+from prefillwatch.analysis.pressure import PressureGauge
 from prefillwatch.analysis.tokens import LevelTotals, SlidingWindows
 from prefillwatch.units import NS
 
@@ -53,6 +54,38 @@ class ModelAdvice(msgspec.Struct, frozen=True):
     steps_learned_from: int
     p99_s: float | None
     p99_without_prefill_s: float | None
+    #: Prompt tokens that may wait; None: not known.
+    max_queued_tokens: int | None
+
+
+class ModelPressure(msgspec.Struct, frozen=True):
+    """How far over the promises, 1 being just kept, and the parts that each pressure is the largest of."""
+
+    model: str
+    capacity: float
+    pace: float
+    reading: float
+    waiting: float
+    interference: float
+    gaps: float
+    held_up: float
+
+
+def model_pressure(model: str, gauge: PressureGauge) -> ModelPressure | None:
+    """None: too little was seen of it."""
+    capacity, interference = gauge.capacity, gauge.interference
+    if capacity is None or interference is None:
+        return None
+    return ModelPressure(
+        model,
+        capacity.ratio,
+        capacity.pace,
+        capacity.reading,
+        capacity.waiting,
+        interference.ratio,
+        interference.gaps,
+        interference.held_up,
+    )
 
 
 def model_figures(model: str, books: ModelBooks, buckets: tuple[str, ...], known_ns: int) -> ModelFigures:
@@ -94,4 +127,5 @@ def model_advice(model: str, ledger: Ledger, number: int, books: ModelBooks) -> 
         ledger.costs.steps_seen(number),
         books.all_gaps.quantile(0.99, window_s),
         books.clear_gaps.quantile(0.99, window_s),
+        ledger.pressures.most_queued_tokens(number),
     )

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from prefillwatch.analysis.delays import Incident, Stall
 from prefillwatch.analysis.ledger import Ledger
+from prefillwatch.analysis.pressure import Forecast
 from prefillwatch.analysis.requests import ModelNames, Request
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.verdicts import Silence
@@ -30,7 +31,14 @@ from prefillwatch.core.view.in_flight import (
     stalls_now,
 )
 from prefillwatch.core.view.incidents import IncidentHead, IncidentNow, incident_head, incident_now
-from prefillwatch.core.view.models import ModelAdvice, ModelFigures, model_advice, model_figures
+from prefillwatch.core.view.models import (
+    ModelAdvice,
+    ModelFigures,
+    ModelPressure,
+    model_advice,
+    model_figures,
+    model_pressure,
+)
 from prefillwatch.engine.gpu_memory import GpuMemory
 from prefillwatch.engine.upstream import UpstreamSnapshot, UpstreamState
 from prefillwatch.settings.control import Control
@@ -183,6 +191,22 @@ class View:
         """For each model with books."""
         ledger, labels = self._read(), self._books.names.labels
         return tuple(model_advice(labels[number], ledger, number, books) for number, books in ledger.models.items())
+
+    @cached_property
+    def pressures(self) -> tuple[ModelPressure, ...]:
+        """Of each model of which enough was seen."""
+        ledger, labels = self._read(), self._books.names.labels
+        found = [model_pressure(labels[number], gauge) for number, gauge in ledger.pressures]
+        return tuple(each for each in found if each is not None)
+
+    def forecast(self, prompt_tokens: int, cached_tokens: int) -> Forecast | None:
+        """What a prompt would do that came now; None: too few steps with prompts were seen to know (`steps_seen`)."""
+        return self._read().pressures.forecast(prompt_tokens, cached_tokens, self.known_ns)
+
+    @property
+    def steps_seen(self) -> int:
+        """Steps with prompts that forecasts are made from."""
+        return self._read().pressures.steps_seen
 
     # --- Upstream, the engine, ourselves ---
 

@@ -3,6 +3,7 @@
 from prefillwatch.observer.api.accounts import MOST_TOLD, Accounts
 from prefillwatch.observer.api.advice import advice_now
 from prefillwatch.observer.api.incidents import MOST_CULPRITS, MOST_KEPT, IncidentHistory, wall_offset
+from prefillwatch.observer.api.pressure import prediction, pressures_now
 from prefillwatch.observer.api.state import relay_state, streams_now
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "Accounts",
     "IncidentHistory",
     "advice_now",
+    "prediction",
+    "pressures_now",
     "relay_state",
     "streams_now",
     "wall_offset",

@@ -14,6 +14,7 @@ def advice_now(view: View) -> dict[str, Any]:
         each.model: {
             "words": each.words,
             "advised_max_batched_tokens": each.max_batched_tokens,
+            "advised_max_queued_tokens": each.max_queued_tokens,
             "chunked": each.chunked,
             "target_gap_seconds": target_s,
             "longest_prompt_tokens": each.longest_prompt,

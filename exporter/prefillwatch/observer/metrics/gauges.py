@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prefillwatch.core.view import ModelAdvice, ModelFigures, ModelLoad, View
+from prefillwatch.core.view import ModelAdvice, ModelFigures, ModelLoad, ModelPressure, View
 from prefillwatch.export import table
 from prefillwatch.export.registry import Labels, Registry
 from prefillwatch.export.spec import Spec, window_name
@@ -14,7 +14,7 @@ Values = dict[Labels, float | None]
 
 def publish_models(registry: Registry, view: View) -> None:
     """A gauge without a value is absent, never 0."""
-    for values in (_windows(view.figures), _in_flight(view.load), _costs(view.advice)):
+    for values in (_windows(view.figures), _in_flight(view.load), _costs(view.advice), _pressures(view.pressures)):
         for spec, of_spec in values.items():
             registry.gauge(spec).replace(of_spec)
     _concurrency(registry, view.figures)
@@ -70,6 +70,14 @@ def _costs(models: Iterable[ModelAdvice]) -> dict[Spec, Values]:
         table.PREFILL_COST_FIT: {(each.model,): each.fit for each in models},
         table.BASELINE_STEP: {(each.model,): each.baseline_step_s for each in models},
         table.ADVISED_MAX_BATCHED_TOKENS: {(each.model,): each.max_batched_tokens for each in models},
+        table.ADVISED_MAX_QUEUED_TOKENS: {(each.model,): each.max_queued_tokens for each in models},
+    }
+
+
+def _pressures(models: Iterable[ModelPressure]) -> dict[Spec, Values]:
+    return {
+        table.CAPACITY_PRESSURE: {(each.model,): each.capacity for each in models},
+        table.INTERFERENCE_PRESSURE: {(each.model,): each.interference for each in models},
     }
 
 

@@ -54,6 +54,7 @@ class Publisher:
         self._tokens_per_event = registry.histogram(table.TOKENS_PER_EVENT)
         self._ttft = registry.histogram(table.TIME_TO_FIRST_TOKEN)
         self._queue = registry.histogram(table.QUEUE)
+        self._forecasts = registry.histogram(table.FORECAST)
         self._prefill = registry.histogram(table.PREFILL)
         self._prompt_length = registry.histogram(table.PROMPT_LENGTH)
         self._prompt_tokens = registry.counter(table.PROMPT_TOKENS)
@@ -117,6 +118,9 @@ class Publisher:
         child.observe(seconds)
         if self._exemplars is not None and seconds >= self._exemplars.late_s:
             self._exemplars.note(child, seconds, request, request.first_ns)
+
+    def forecast(self, ratio: float) -> None:
+        self._forecasts.observe((), ratio)
 
     def split(self, model: int, bucket: int, queue_seconds: float, prefill_seconds: float) -> None:
         labels = (self._model(model), self._bucket_labels[bucket])

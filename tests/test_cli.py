@@ -209,7 +209,7 @@ def test_check_of_a_whole_server_says_ok_in_every_line(upstream: Pages) -> None:
         ({"/metrics": (200, b"")}, "metrics: the metrics page is empty; no KV cache, queue and preemptions"),
         (
             {"/metrics": (200, b"vllm:num_requests_running 1\n")},
-            "metrics: the page does not tell KV cache usage, KV cache capacity, preemptions",
+            "metrics: the page does not report KV cache usage, KV cache capacity, preemptions",
         ),
         ({"/metrics": (200, b"up 1\n")}, "metrics: the page is of no server kind known here; no KV cache and queue"),
         (

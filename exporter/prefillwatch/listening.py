@@ -26,7 +26,7 @@ def bind_listeners(address: ListenAddress, groups: int, key: str) -> list[list[s
     opened: list[list[socket.socket]] = []
     try:
         if groups > 1:
-            # A shared port would not tell that another process has it: ask for it alone first.
+            # A shared port would not show that another process has it: ask for it alone first.
             probe = _bind(targets, address.port, shared=False)
             address = ListenAddress(address.host, port_of(probe))
             _close_all([probe])

@@ -130,7 +130,7 @@ class Side:
         for ask, streams in self.asked:
             if ask is Ask.LIST:
                 self._list(time_ns, newest)
-            elif ask is Ask.TELL:
+            elif ask is Ask.REPORT:
                 for stream in streams:
                     if known := self.in_flight.get(stream):
                         self.add(time_ns, stream, Kind.REQUEST, encode_payload(known.told_again))

@@ -108,7 +108,7 @@ def test_a_stream_that_nobody_told_of_is_asked_for_and_taken_in() -> None:
     relay = Relay(observed)
     relay.flush()
     listed(relay, 1000, 7)
-    assert asked(observed) == [(Ask.TELL, (7,))]
+    assert asked(observed) == [(Ask.REPORT, (7,))]
     head = RequestHead(
         "POST", CHAT, "application/json", resumed=True, received_ns=ns(400), stage=Stage.ANSWERED, body_size=4000
     )

@@ -29,6 +29,6 @@ def test_again_and_again(preemptions: float, finished: float | None, seen: Seen)
 
 def test_requests_of_which_nothing_is_told_are_not_0() -> None:
     assert preempted(Figures(server="vllm", preemptions=2)).words == (
-        "2 preemptions; how many requests finished is not told."
+        "2 preemptions; how many requests finished is not reported."
     )
     assert preempted(Figures(server="vllm", preemptions=2, finished=0)).words == "2 preemptions, 0 requests finished."

@@ -140,7 +140,9 @@ def coarse(*groups: tuple[int, float]) -> Histogram:
 def test_a_histogram_that_ends_below_the_limit_cannot_say_that_nothing_was_above_it() -> None:
     found = prompt_pauses(server(coarse((1000, 0.02), (400, 0.12))))
     assert found.seen is Seen.UNKNOWN
-    assert found.words == "400 of 1,400 gaps were longer than 100 ms, where this histogram ends; how long is not told."
+    assert (
+        found.words == "400 of 1,400 gaps were longer than 100 ms, where this histogram ends; how long is not reported."
+    )
     assert found.numbers["pauses"] is None
     assert prompt_pauses(server(coarse((1000, 0.02)))).seen is Seen.NO  # all of them lie below its end
 

@@ -26,7 +26,7 @@ def test_the_worst_comes_first_and_the_answer_at_the_top(look: LookAt) -> None:
     assert lines[0] == (
         "http://x:1/metrics: prefillwatch in front of vLLM, watched for 8.51 s, up to 8 streams at once"
     )
-    assert lines[1] == "1 symptom seen, 2 that cannot be told"
+    assert lines[1] == "1 symptom seen, 2 that cannot be known"
     assert lines[3] == "SEEN      Streams pause when a long prompt arrives"
     marks = [line.split("  ")[0] for line in lines if line and line[0].isalpha()][2:]
     order = ["SEEN", "note", "unknown", "not seen", "Measured"]

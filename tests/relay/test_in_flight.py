@@ -107,7 +107,7 @@ def test_an_exchange_is_told_again_by_its_id(relay: RunningRelay, upstream: Scri
     _, server = streaming(relay, upstream)
     server.send(chunk(event(1)))
     (read,) = relay.tap.wait(Kind.DATA)
-    ask(relay, Ask.TELL, 1, 77)
+    ask(relay, Ask.REPORT, 1, 77)
     relay.tap.wait(Kind.REQUEST, count=2)
     again = relay.tap.request()
     assert (again.resumed, again.stage, again.body_size, again.read_ns) == (True, Stage.ANSWERED, 15, read[0])

@@ -47,10 +47,10 @@ def test_other_bytes_are_no_slice(size: int) -> None:
 
 def test_asks_come_back_as_they_were_in_packets_of_bounded_size() -> None:
     ids = list(range(1, 3000))
-    packets = encode_asks(Ask.TELL, 77, ids)
+    packets = encode_asks(Ask.REPORT, 77, ids)
     assert max(map(len, packets)) < 16 * 1024
     told = [decode_ask(packet) for packet in packets]
-    assert {(ask, epoch) for ask, epoch, _ in told} == {(Ask.TELL, 77)}
+    assert {(ask, epoch) for ask, epoch, _ in told} == {(Ask.REPORT, 77)}
     assert [stream for *_, streams in told for stream in streams] == ids
     assert decode_ask(*encode_asks(Ask.LIST, 2**32 - 1)) == (Ask.LIST, 2**32 - 1, ())
     assert encode_asks(Ask.STOP, 1) == []

@@ -22,7 +22,7 @@ WAIT: Final = "wait"
 _MOST_NAMED: Final = 256
 #: An incident may last for hours; its victims are counted up to here.
 _MOST_VICTIMS: Final = 65_536
-#: Final delays that an incident keeps, so that it can be told later; the first.
+#: Final delays that an incident keeps for its story; the first.
 _MOST_KEPT: Final = 512
 
 #: Plain figures, ready for JSON, that a verdict rests on.

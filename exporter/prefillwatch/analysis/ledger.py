@@ -42,7 +42,7 @@ class Ledger:
         self.requests: dict[int, Request] = {}
         self.models = Models(settings.windows, len(self.buckets))
         self.book = GapBook(tuning.baselines)
-        #: What incidents are told from.
+        #: What the stories of incidents are made from.
         self.reads = ReadLog()
         self._flow = Flow(tuning.flow)
         self.timeline = PrefillTimeline(tuning)

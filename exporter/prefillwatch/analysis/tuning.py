@@ -198,7 +198,7 @@ class CostRules:
         0.35, "quantile", "whatever else happens in a busy time only adds to it", "test_busy_times"
     )
     trusted_from: int = tunable(
-        6, "busy times", "from so many on the cost is good enough to tell cached tokens", "test_busy_times"
+        6, "busy times", "from so many on the cost is good enough to find cached tokens", "test_busy_times"
     )
     busy_times_per_term: int = tunable(
         4, "busy times", "per term of the law, before the term is believed", "test_busy_times"

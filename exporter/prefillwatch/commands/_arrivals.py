@@ -68,8 +68,8 @@ def arrivals_of(given: dict[str, Any]) -> Schedule | None:
     schedule = schedule.since(begin) if begin else schedule
     count = len(schedule.arrivals)
     length = f"{schedule.seconds:,.0f}" if schedule.seconds >= 1000 else f"{schedule.seconds:.4g}"
-    told = "; ".join([f"{count:,} {'request' if count == 1 else 'requests'} in {length} s", *schedule.said])
-    say(f"arrivals in {file.name}: {told}")
+    words = "; ".join([f"{count:,} {'request' if count == 1 else 'requests'} in {length} s", *schedule.said])
+    say(f"arrivals in {file.name}: {words}")
     return schedule
 
 

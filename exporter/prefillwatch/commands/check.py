@@ -209,19 +209,19 @@ async def _look_at_metrics(fetcher: Fetcher, path: str) -> list[Finding]:
     if isinstance(answer, Answer) and answer.status != 200:
         answer = FetchError(FetchReason.HTTP_STATUS, f"{path} answers {answer.status}", answer.status)
     if isinstance(answer, FetchError):
-        told = f"{answer}; no KV cache, queue and preemptions (latencies all the same){elsewhere_hint(answer)}"
-        return [Finding(Verdict.MISSING, "metrics", told)]
+        words = f"{answer}; no KV cache, queue and preemptions (latencies all the same){elsewhere_hint(answer)}"
+        return [Finding(Verdict.MISSING, "metrics", words)]
     try:
         return list(_look_at_page(read_page(answer.body)))
     except PageError as error:
-        told = f"{error}; no KV cache, queue and preemptions{elsewhere_hint(error)}"
-        return [Finding(Verdict.MISSING, "metrics", told)]
+        words = f"{error}; no KV cache, queue and preemptions{elsewhere_hint(error)}"
+        return [Finding(Verdict.MISSING, "metrics", words)]
 
 
 def _look_at_page(page: PageSample) -> Iterator[Finding]:
     if page.left_out:
-        told = f"the page has {page.left_out} more series than are read; figures are incomplete"
-        yield Finding(Verdict.MISSING, "metrics", told)
+        words = f"the page has {page.left_out} more series than are read; figures are incomplete"
+        yield Finding(Verdict.MISSING, "metrics", words)
     if not page.engines:
         kind = "of no server kind known here" if page.server == "unknown" else f"of {page.server}, without gauges"
         yield Finding(Verdict.MISSING, "metrics", f"the page is {kind}; no KV cache and queue")
@@ -237,7 +237,7 @@ def _look_at_page(page: PageSample) -> Iterator[Finding]:
     }
     absent = [name for name, there in wanted.items() if not there]
     if absent:
-        yield Finding(Verdict.MISSING, "metrics", f"the page does not tell {', '.join(absent)}")
+        yield Finding(Verdict.MISSING, "metrics", f"the page does not report {', '.join(absent)}")
 
 
 async def _get(fetcher: Fetcher, path: str, limit: int) -> Answer | FetchError:

@@ -80,7 +80,7 @@ def doctor(
 
     URL is prefillwatch's admin address, or the server's own; without a path, /metrics is read.
 
-    The exit code is 0 when nothing is seen (or nothing can be told), 1 when a symptom or a fault of the measurement is
+    The exit code is 0 when nothing is seen (or nothing can be known), 1 when a symptom or a fault of the measurement is
     seen, and 2 when the server cannot be read.
     """
     access = Access(token or "", login or "", ca or "", insecure)
@@ -102,11 +102,11 @@ async def _watch(watcher: Watcher, seconds: float) -> Look:
     """Ctrl-C ends the watch early; what was seen so far is still reported."""
     enough = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, enough.set)
-    return await watcher.watch(seconds, enough, _tell_progress if sys.stderr.isatty() else None)
+    return await watcher.watch(seconds, enough, _show_progress if sys.stderr.isatty() else None)
 
 
-def _tell_progress(left_s: float) -> None:
-    text = f"watching, {left_s:.0f} s left (Ctrl-C: tell at once)" if left_s > 0 else ""
+def _show_progress(left_s: float) -> None:
+    text = f"watching, {left_s:.0f} s left (Ctrl-C: report at once)" if left_s > 0 else ""
     click.echo(f"\r{text:<60}" + ("" if text else "\r"), nl=False, err=True)
 
 

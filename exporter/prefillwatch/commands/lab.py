@@ -48,7 +48,7 @@ _with_preset = click.option(
     "Blocks of the KV cache. [default: the preset's]",
     most=10_000_000,  # each is an entry of a list
 )
-@switch("--enable-prompt-tokens-details", "Tell cached prompt tokens in usage.")
+@switch("--enable-prompt-tokens-details", "Report cached prompt tokens in usage.")
 def sim(listen: ListenAddress, **flags: Any) -> None:
     """A simulated vLLM server: an engine that steps, vLLM's endpoints and metrics, no model and no GPU.
 

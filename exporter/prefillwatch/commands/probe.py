@@ -115,7 +115,7 @@ def probe(
     Twelve prompts at once:     prefillwatch probe --url http://127.0.0.1:8000
     Dose and response:          prefillwatch probe --url … --prompt-tokens 500,1000,2000,4000,8000 --html report.html
 
-    What it may send at most is told first. Ctrl-C ends it early and reports what was measured until then.
+    What it may send at most is said first. Ctrl-C ends it early and reports what was measured until then.
     """
     arrivals = arrivals_of(options)
     settings = _settings(options)

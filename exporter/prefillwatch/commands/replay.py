@@ -48,13 +48,13 @@ def replay(file: Path, speed: str, address: ListenAddress | None, metrics: Path 
 
 async def _play(player: Player, shown: bool, metrics: Path | None, incidents: Path | None) -> None:
     async with player.running():
-        _tell(player, await player.play(), metrics, incidents)
+        _report(player, await player.play(), metrics, incidents)
         if shown and not player.stop.is_set():
             click.echo("It is still shown; Ctrl-C ends it.")
             await player.stop.wait()
 
 
-def _tell(player: Player, played: Played, metrics: Path | None, incidents: Path | None) -> None:
+def _report(player: Player, played: Played, metrics: Path | None, incidents: Path | None) -> None:
     replay = player.replay
     snapshot, found = replay.observation.snapshot(), replay.observation.incidents(_MOST_INCIDENTS)
     for line in summary(played, snapshot, replay.gap_totals, found):

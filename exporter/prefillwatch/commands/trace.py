@@ -108,8 +108,8 @@ def _read(
     findings, reader = read_file(file)
     click.echo(report(findings) + (f"\n\n{client_side(seen)}" if seen else ""))
     if json_file:
-        told = msgspec.to_builtins(findings) | ({"clients": msgspec.to_builtins(seen)} if seen else {})
-        write(json_file, msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+        plain = msgspec.to_builtins(findings) | ({"clients": msgspec.to_builtins(seen)} if seen else {})
+        write(json_file, msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n")
     for picture in pictures:
         draw(findings, picture)
     if reader.problem:

@@ -32,7 +32,7 @@ class NotPrefill:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """``name`` is the label value in metrics and the word in JSON; ``words`` say it in a clause. ``freezes`` and
-    ``waits`` tell of which kind of incident it can be the cause.
+    ``waits`` say of which kind of incident it can be the cause.
 
     ``title`` and ``remedy`` are the doctor's, of causes of freezes. ``runbook`` is the page that says what to do; a
     cause with an ``alert`` of its own has that alert's page. ``harmless``: no trouble of the server.

@@ -85,7 +85,7 @@ KV_USAGE_NOTICED: Final = 0.8
 KV_USAGE: Final = 0.9
 #: One in thirteen requests preempted is what a well used cache looks like; this is several times that.
 PREEMPTIONS_PER_REQUEST: Final = 0.3
-#: Servers that never tell the use of their KV cache, or tell something else by that name.
+#: Servers that never report the use of their KV cache, or report something else by that name.
 SERVERS_WITHOUT_KV: Final = ("llamacpp", "tgi")
 
 # --- Ourselves ---

@@ -43,7 +43,7 @@ class EngineSteps:
         self.steps += report.is_step
         if report.is_step:
             for phase, tokens in zip(PHASES, (report.prefill_tokens, report.decode_tokens), strict=True):
-                self.tokens[phase] += max(0, tokens)  # -1: not told
+                self.tokens[phase] += max(0, tokens)  # -1: not reported
         self.finished += len(report.finished)
         self.queued_s += sum(max(0.0, each.queued_s) for each in report.finished)
         lag_ns = max(0, report.taken_ns - report.end_ns)

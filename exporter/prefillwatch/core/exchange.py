@@ -114,7 +114,7 @@ class Exchange:
             return Stage.SENT
         return Stage.RECEIVED if self._received else Stage.RECEIVING
 
-    def told_again(self, time_ns: int, head: RequestHead) -> None:
+    def resumed(self, time_ns: int, head: RequestHead) -> None:
         """The relay reports how far it is, since the books have not got as far."""
         self.life.feed(Event.REPORTED_AGAIN, time_ns)
         self._catch_up(head)
@@ -295,7 +295,7 @@ class Exchange:
             self._admit(name)
 
     def _learn_from_answer(self, reader: AnswerReader | RecordedReader) -> None:
-        """Some servers answer to any name, and their answer tells which model it is of."""
+        """Some servers answer to any name, and their answer says which model it is of."""
         if reader.model and (not self.facts.model or self._label == OTHER):
             if self.facts.model:
                 self._names.stands_for(self.facts.model, reader.model)

@@ -113,7 +113,7 @@ class RelayTap:
     def asks(self, now_ns: int) -> list[bytes]:
         """What it is to be asked now, each in a packet."""
         packets = encode_asks(Ask.STOP, self.epoch, self.reading.blind)
-        packets += encode_asks(Ask.TELL, self.epoch, self.unasked)
+        packets += encode_asks(Ask.REPORT, self.epoch, self.unasked)
         self.reading.blind.clear()
         self.unasked.clear()
         if self.wants_list and now_ns - self.listed_ns >= _LIST_EVERY_NS and not self.is_behind(now_ns):
@@ -257,7 +257,7 @@ class Relays:
             # Unless it was asked for, it was reported again for a new observer, but we are still the old one.
             if asked_for:
                 relay.caught_up += 1
-                known.told_again(time_ns, head)
+                known.resumed(time_ns, head)
         elif len(relay.streams) < MAX_EXCHANGES:
             relay.taken_in += asked_for
             relay.streams[stream] = Exchange(

@@ -23,7 +23,7 @@ def nearly_full(figures: Figures) -> Finding:
         "kv_free_tokens": figures.kv_free,
     }
     if peak is None:
-        words = "The use of the KV cache is not told."
+        words = "The use of the KV cache is not reported."
         return Finding("kv_nearly_full", FULL_TITLE, Seen.UNKNOWN, words, numbers, runbook="KVSignalLost")
     looks = f" in {counted(len(figures.moments), 'look')}" if len(figures.moments) > 1 else ""
     free = f"; {wording.tokens(figures.kv_free)} tokens are free" if figures.kv_free is not None else ""
@@ -44,13 +44,13 @@ def preempted(figures: Figures) -> Finding:
     count, finished = figures.preemptions, figures.finished
     numbers: dict[str, Number] = {"preemptions": count, "finished_requests": finished}
     if count is None:
-        words = "Preemptions are not told."
+        words = "Preemptions are not reported."
         return Finding("preemptions", PREEMPTION_TITLE, Seen.UNKNOWN, words, numbers)
     often = count >= max(thresholds.FEWEST_PREEMPTIONS, limits.PREEMPTIONS_PER_REQUEST * (finished or 0.0))
-    told = "; how many requests finished is not told"
+    ended = "; how many requests finished is not reported"
     if finished is not None:
-        told = f", {counted(finished, 'request')} finished"
-    words = f"{counted(count, 'preemption')}{told}."
+        ended = f", {counted(finished, 'request')} finished"
+    words = f"{counted(count, 'preemption')}{ended}."
     return Finding(
         "preemptions",
         PREEMPTION_TITLE,

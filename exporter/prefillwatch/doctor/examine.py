@@ -16,7 +16,7 @@ from prefillwatch.doctor.remedies import for_server, has_foreign_flags
 from prefillwatch.doctor.servers import SERVERS
 
 SIDECAR_TELLS: Final = "prefillwatch in front of it does (prefillwatch serve --upstream URL)"
-PLUGIN_TELLS: Final = "how gaps depend on prompt tokens in the same engine step is also told by its plugin inside vLLM"
+PLUGIN_TELLS: Final = "its plugin inside vLLM also reports how gaps depend on prompt tokens in the same engine step"
 _SEEN_ORDER: Final = {Seen.YES: 0, Seen.UNKNOWN: 1, Seen.NO: 2}
 _SORT_ORDER: Final = {Sort.SYMPTOM: 0, Sort.FAULT: 1, Sort.NOTE: 2}
 

@@ -1,4 +1,4 @@
-"""What the doctor judges by, whichever server it comes from. What a server does not tell is None.
+"""What the doctor judges by, whichever server it comes from. What a server does not report is None.
 
 Times are seconds, lengths tokens. Everything is of the time watched unless it says otherwise.
 """
@@ -74,7 +74,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """As `/api/incidents` tells it. ``whole``: it began after the first page was read and was over before the last, so
+    """As `/api/incidents` has it. ``whole``: it began after the first page was read and was over before the last, so
     that all its stalls are among those between the two."""
 
     kind: str  # freeze or wait
@@ -88,7 +88,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What the sidecar advises for a model, as `/api/state` tells it."""
+    """What the sidecar advises for a model, as `/api/state` has it."""
 
     model: str
     words: str
@@ -107,7 +107,7 @@ class Trust:
     tap_packets: float
     tap_dropped: float
     lag: Histogram | None
-    usage_told: bool | None  # since its start; None: no finished request yet
+    usage_reported: bool | None  # since its start; None: no finished request yet
     usage_rests: bool  # upstream refused to be asked for it
     unparsed: Mapping[str, float]  # events or bodies that were not understood, by reason
     upstream_restarts: float

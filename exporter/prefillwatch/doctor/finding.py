@@ -13,7 +13,7 @@ Number = float | int | str | None
 
 
 class Seen(enum.Enum):
-    """Whether a symptom is there. UNKNOWN: it cannot be told from here, or from so little traffic."""
+    """Whether a symptom is there. UNKNOWN: it cannot be known from here, or from so little traffic."""
 
     YES = "yes"
     NO = "no"

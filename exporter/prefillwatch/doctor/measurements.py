@@ -30,7 +30,7 @@ def measure(figures: Figures) -> Iterator[Measurement]:
 def _prompt_lengths(figures: Figures) -> Measurement:
     prompts = figures.prompts
     if prompts is None and not figures.is_sidecar:
-        return Measurement("prompt lengths", "not told", unknown="anything of prompts")
+        return Measurement("prompt lengths", "not reported", unknown="anything of prompts")
     if prompts is None or not prompts.count:
         return Measurement("prompt lengths", NOTHING)
     p50, p99, longest = prompts.quantile(0.5), prompts.quantile(0.99), prompts.longest()
@@ -54,7 +54,9 @@ def _prompt_lengths(figures: Figures) -> Measurement:
 def _first_tokens(figures: Figures) -> Measurement:
     name = "first token by size"
     if not figures.first_tokens:
-        return Measurement(name, NOTHING if figures.is_sidecar else "none came, or not told", unknown=_by_size(figures))
+        return Measurement(
+            name, NOTHING if figures.is_sidecar else "none came, or not reported", unknown=_by_size(figures)
+        )
     numbers: dict[str, Number] = {}
     parts = []
     for size, histogram in sorted(figures.first_tokens.items(), key=lambda pair: size_order(pair[0])):
@@ -92,7 +94,7 @@ def _gaps(figures: Figures) -> Measurement:
     name = "gaps between tokens"
     if figures.gaps is None or not figures.gaps.count:
         unknown = "" if figures.is_sidecar or figures.gaps else "anything of single tokens"
-        return Measurement(name, NOTHING if figures.is_sidecar or figures.gaps else "not told", unknown=unknown)
+        return Measurement(name, NOTHING if figures.is_sidecar or figures.gaps else "not reported", unknown=unknown)
     words = _spread(figures.gaps, figures.longest_gap)
     beside = together(each for size, each in (figures.gaps_beside or {}).items() if size != CLEAR)
     clear = (figures.gaps_beside or {}).get(CLEAR)
@@ -122,7 +124,9 @@ def _queue_and_prefill(figures: Figures) -> Measurement:
     queue, prefill = together(figures.queue.values()), together(figures.prefill.values())
     parts = [f"{what} {_part(histogram)}" for what, histogram in (("queue", queue), ("prefill", prefill)) if histogram]
     if not parts:
-        return Measurement(name, NOTHING if figures.is_sidecar else "none came, or not told", unknown=_by_size(figures))
+        return Measurement(
+            name, NOTHING if figures.is_sidecar else "none came, or not reported", unknown=_by_size(figures)
+        )
     numbers: dict[str, Number] = {}
     for what, histogram in (("queue", queue), ("prefill", prefill)):
         if histogram:
@@ -161,7 +165,7 @@ def _throughput(figures: Figures) -> Measurement:
     unknown = "at each concurrency"
     if figures.generated is None or figures.seconds is None:
         return Measurement(
-            name, "no rate from one look" if figures.generated is not None else "not told", unknown=unknown
+            name, "no rate from one look" if figures.generated is not None else "not reported", unknown=unknown
         )
     rate = figures.generated / figures.seconds
     finished = (figures.finished or 0.0) / figures.seconds
@@ -180,11 +184,11 @@ def _range(figures: Figures, what: str) -> str:
 
 def _cache(figures: Figures) -> Measurement:
     peak = figures.highest("kv_usage")
-    parts = [f"{share(peak)} used at the most" if peak is not None else "use not told"]
+    parts = [f"{share(peak)} used at the most" if peak is not None else "use not reported"]
     if figures.kv_free is not None and figures.kv_capacity is not None:
         parts.append(f"{wording.tokens(figures.kv_free)} of {wording.tokens(figures.kv_capacity)} tokens free")
     preemptions = figures.preemptions
-    parts.append("preemptions not told" if preemptions is None else counted(preemptions, "preemption"))
+    parts.append("preemptions not reported" if preemptions is None else counted(preemptions, "preemption"))
     numbers: dict[str, Number] = {
         "kv_usage_peak_ratio": peak,
         "kv_free_tokens": figures.kv_free,

@@ -16,14 +16,14 @@ from prefillwatch.report import counted, duration, share
 
 _PREFILL: Final = BY_NAME[PREFILL]
 SYMPTOM: Final = "streams_pause"
-#: Steps of which our plugin was not told what they carried.
+#: Steps of which vLLM does not report what they carried.
 UNTOLD: Final = "unknown"
 
 
 def prompt_pauses(figures: Figures) -> Finding:
     """The first symptom: do streams pause when a long prompt arrives?"""
     if figures.stalls is not None and figures.is_sidecar:
-        return _told(figures)
+        return _seen_by_us(figures)
     if figures.gaps_beside and any(size != UNTOLD for size in figures.gaps_beside):
         return _by_step(figures)
     if figures.gaps is not None:
@@ -32,7 +32,7 @@ def prompt_pauses(figures: Figures) -> Finding:
         SYMPTOM,
         _PREFILL.title,
         Seen.UNKNOWN,
-        "This server tells nothing of the time between tokens.",
+        "This server reports nothing of the time between tokens.",
         unknown="anything of single tokens",
     )
 
@@ -73,14 +73,14 @@ def slow_for_all(figures: Figures) -> Iterator[Finding]:
     )
 
 
-# --- As a sidecar tells it ---
+# --- As a sidecar sees it ---
 
 
-def _told(figures: Figures) -> Finding:
+def _seen_by_us(figures: Figures) -> Finding:
     stalls = figures.stalled(PREFILL)
     numbers = {**_stall_numbers(stalls, figures), **_dose(figures)}
     if not stalls.count:
-        seen, words = _none_told(figures)
+        seen, words = _none_seen(figures)
         return Finding(SYMPTOM, _PREFILL.title, seen, words, numbers)
     incidents = _incidents(figures, PREFILL)
     culprits = _culprits(incidents)
@@ -99,7 +99,7 @@ def _told(figures: Figures) -> Finding:
     )
 
 
-def _none_told(figures: Figures) -> tuple[Seen, str]:
+def _none_seen(figures: Figures) -> tuple[Seen, str]:
     if figures.gap_count < thresholds.FEWEST_GAPS:
         return Seen.UNKNOWN, _too_few(figures)
     if (figures.most_streams() or 0) == 1:
@@ -217,7 +217,7 @@ def _stall_numbers(stalls: Stalls, figures: Figures) -> dict[str, Number]:
     }
 
 
-# --- As the plugin inside vLLM tells it ---
+# --- As the plugin inside vLLM reports it ---
 
 
 def _by_step(figures: Figures) -> Finding:
@@ -304,7 +304,7 @@ def _too_coarse(gaps: Histogram, least: float, numbers: Mapping[str, Number]) ->
     words = f"{beyond:,} of {counted(gaps.count, 'gap')} were longer than {where}"
     numbers = {**numbers, "pauses": None, "gaps_beyond": beyond, "mean_beyond_seconds": mean}
     if mean < least:
-        return Finding(SYMPTOM, _PREFILL.title, Seen.UNKNOWN, f"{words}; how long is not told.", numbers)
+        return Finding(SYMPTOM, _PREFILL.title, Seen.UNKNOWN, f"{words}; how long is not reported.", numbers)
     words = f"{words}, and took {duration(mean)} on average, or more."
     unknown = "how many of them were pauses, and what made them"
     return Finding(

@@ -147,7 +147,7 @@ def _trust(span: Span) -> Trust:
         tap_packets=span.total(table.TAP_PACKETS.name) or 0.0,
         tap_dropped=span.total(table.TAP_DROPPED.name) or 0.0,
         lag=span.histogram(table.RELAY_LOOP_LAG.name),
-        usage_told=_usage_told(page),
+        usage_reported=_usage_reported(page),
         usage_rests=bool(page.total(table.RELAY_USAGE_RESTS.name)),
         unparsed={
             reason: count for reason, count in span.totals(table.UNPARSED_EVENTS.name, "reason").items() if count
@@ -174,12 +174,12 @@ def _trust(span: Span) -> Trust:
     )
 
 
-def _usage_told(page: Page) -> bool | None:
-    """Whether any answer told how many tokens it took and gave; of those that ended well, since the start."""
+def _usage_reported(page: Page) -> bool | None:
+    """Whether any answer reported how many tokens it took and gave; of those that ended well, since the start."""
     if not page.total(table.REQUESTS.name, outcome="ok"):
         return None
-    told = page.histogram(table.TOKENS_PER_EVENT.name)
-    return told is not None and told.count > 0
+    reported = page.histogram(table.TOKENS_PER_EVENT.name)
+    return reported is not None and reported.count > 0
 
 
 # --- A server that stands alone ---

@@ -42,7 +42,7 @@ _FLAGS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
     }
 )
-#: What vLLM has to be told and these do anyway, with the words around it.
+#: What vLLM needs a flag for and these do anyway, with the words around it.
 _ALWAYS_ON: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "llamacpp": ("chunked prefill on (--enable-chunked-prefill), ", "--enable-chunked-prefill, "),

@@ -41,7 +41,7 @@ def render(report: Report, url: str, paint: Paint, width: int = 100) -> Iterator
         yield from wrapped("Flags are named as vLLM has them; this server has its own.", width)
     if not report.figures.is_sidecar:
         yield ""
-        yield from wrapped(f"Where this page cannot tell: {report.would_tell}.", width)
+        yield from wrapped(f"What this page does not show: {report.would_tell}.", width)
 
 
 def _headline(figures: Figures, url: str) -> str:
@@ -63,7 +63,7 @@ def _verdict(report: Report) -> str:
     unknown = sum(finding.seen is Seen.UNKNOWN for finding in report.findings)
     parts = [counted(symptoms, "symptom") + " seen" if symptoms else "no symptom seen"]
     parts += [counted(faults, "fault") + " of the measurement"] if faults else []
-    parts += [f"{unknown} that cannot be told"] if unknown else []
+    parts += [f"{unknown} that cannot be known"] if unknown else []
     return ", ".join(parts)
 
 

@@ -158,7 +158,7 @@ def single_user(figures: Figures) -> Finding:
             numbers,
             sort=Sort.NOTE,
         )
-    words = "Nothing was being answered." if not figures.gap_count else "How many there were at once is not told."
+    words = "Nothing was being answered." if not figures.gap_count else "How many there were at once is not reported."
     return Finding("single_user", SINGLE_TITLE, Seen.UNKNOWN, words, numbers)
 
 

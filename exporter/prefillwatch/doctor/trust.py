@@ -86,7 +86,7 @@ def _of_the_engine(figures: Figures) -> Iterator[Finding]:
     if figures.by_step and figures.gaps_beside and set(figures.gaps_beside) == {UNTOLD}:
         yield _note(
             "steps_untold",
-            "vLLM does not tell what its steps carry",
+            "vLLM does not report what its steps carry",
             "The plugin's figures cannot be told apart by prompt tokens.",
             "start vLLM with --enable-logging-iteration-details (0.27 or newer)",
         )
@@ -122,7 +122,7 @@ def _of_upstream(figures: Figures, trust: Trust) -> Iterator[Finding]:
             "upstream_restarted", "The engine was restarted", f"{trust.upstream_restarts:g} time(s) while watching."
         )
     if trust.scrape_success is False:
-        reasons = listed(trust.scrape_failures) or "reason not told"
+        reasons = listed(trust.scrape_failures) or "reason not reported"
         yield _fault(
             "scrape_failing",
             "The engine's own metrics cannot be read",
@@ -133,7 +133,7 @@ def _of_upstream(figures: Figures, trust: Trust) -> Iterator[Finding]:
     elif trust.kv_signal is False and figures.engine not in limits.SERVERS_WITHOUT_KV:
         yield _fault(
             "no_kv_signal",
-            "The engine does not tell the use of its KV cache",
+            "The engine does not report the use of its KV cache",
             "Preemption and a full cache can be inferred from the wire only.",
             "vLLM must run without --disable-log-stats",
             "KVSignalLost",
@@ -218,7 +218,7 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
             "bodies_unread",
             "Some prompts are known by the size of their requests alone",
             f"No more was taken of {counted(bodies, 'request body', 'request bodies')} "
-            f"({listed(unread)}), so until usage tells, their prompts are estimates.",
+            f"({listed(unread)}), so until usage is known, their prompts are estimates.",
             "if there are more than there is room or time for (memory, time), see who sends so much",
             bodies=bodies,
         )
@@ -230,11 +230,11 @@ def _of_the_sidecar(trust: Trust) -> Iterator[Finding]:
             "estimated from the text where clients do not ask themselves.",
             "serve --usage off, or a server that knows stream_options",
         )
-    elif trust.usage_told is False:
+    elif trust.usage_reported is False:
         yield _note(
             "no_usage",
             "Prompt sizes are estimates",
-            "No answer tells its usage, so tokens are estimated from the text and cached ones are not known.",
+            "No answer reports its usage, so tokens are estimated from the text and cached ones are not known.",
             'clients: "stream_options": {"include_usage": true}; or serve --usage inject',
         )
 

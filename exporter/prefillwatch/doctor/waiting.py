@@ -37,7 +37,7 @@ def queue_saturation(figures: Figures) -> Finding:
         "queued_requests": queue.count if queue else 0,
     }
     if not waiting:
-        words = "How many requests wait in the engine is not told."
+        words = "How many requests wait in the engine is not reported."
         return Finding("queue_saturation", QUEUE_TITLE, Seen.UNKNOWN, words, numbers)
     words = f"{statistics.median(waiting):g} waiting in the engine (median), {max(waiting)} at the most"
     if p50 and queue:
@@ -71,7 +71,7 @@ def late_first_tokens(figures: Figures) -> Finding:
     symptom = "late_first_tokens"
     count = sum(histogram.count for histogram in figures.first_tokens.values())
     if not figures.first_tokens:
-        return Finding(symptom, LATE_TITLE, Seen.UNKNOWN, "No first token came, or none is told.")
+        return Finding(symptom, LATE_TITLE, Seen.UNKNOWN, "No first token came, or none is reported.")
     late = {size: histogram.above(_promise(size)) for size, histogram in figures.first_tokens.items()}
     numbers: dict[str, Number] = {"first_tokens": count}
     for size, (number, promise) in late.items():
@@ -145,7 +145,7 @@ def head_of_line(figures: Figures) -> Finding:
             symptom,
             LINE_TITLE,
             Seen.UNKNOWN,
-            "Queue times of all prompt sizes are in one histogram, or not told.",
+            "Queue times of all prompt sizes are in one histogram, or not reported.",
             unknown="who waited behind whom",
         )
     short = together(figures.queue[size] for size in limits.SHORT_PROMPTS if size in figures.queue)

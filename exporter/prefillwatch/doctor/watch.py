@@ -199,7 +199,7 @@ class Watcher:
 
 
 _WHERE: Final = (
-    "name prefillwatch's admin address, or the server's own; SGLang tells metrics with --enable-metrics, llama.cpp "
+    "name prefillwatch's admin address, or the server's own; SGLang has metrics with --enable-metrics, llama.cpp "
     "with --metrics"
 )
 

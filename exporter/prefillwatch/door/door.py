@@ -29,8 +29,8 @@ _READ_AHEAD_BYTES: Final = 16 << 10
 #: For a client to take the last answer and to close its side.
 _GOODBYE_S: Final = 2.0
 _GOODBYE_BYTES: Final = 1 << 20
-#: At most one log line in this time tells of connections that were refused.
-_TELL_EVERY_S: Final = 60.0
+#: At most one log line in this time counts connections that were refused.
+_LOG_EVERY_S: Final = 60.0
 
 _RESET: Final = struct.pack("ii", 1, 0)
 
@@ -51,7 +51,7 @@ class Door:
         self._most = most or _affordable()
         self._visits: dict[asyncio.Task[None], _Visit] = {}  # oldest first
         self._turned_away = 0
-        self._told_at = float("-inf")
+        self._logged_at = float("-inf")
 
     def open(self) -> None:
         loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ class Door:
 
     def _make_room(self) -> bool:
         """Close the connection that has been without a request for longest. False: all are being answered."""
-        self._tell_of_one_more()
+        self._log_one_more()
         silent = [
             (visit.waiting_since, task) for task, visit in self._visits.items() if visit.waiting_since is not None
         ]
@@ -121,16 +121,16 @@ class Door:
 
         loop.call_later(_ACCEPT_PAUSE_S, resume)
 
-    def _tell_of_one_more(self) -> None:
+    def _log_one_more(self) -> None:
         self._turned_away += 1
         now = asyncio.get_running_loop().time()
-        if now - self._told_at >= _TELL_EVERY_S:
+        if now - self._logged_at >= _LOG_EVERY_S:
             log.warning(
-                "admin listener: more than %d connections; the longest silent are closed (%d since last told)",
+                "admin listener: more than %d connections; the longest silent are closed (%d since the last such line)",
                 self._most,
                 self._turned_away,
             )
-            self._told_at, self._turned_away = now, 0
+            self._logged_at, self._turned_away = now, 0
 
 
 class _Visit:

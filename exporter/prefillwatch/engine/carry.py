@@ -17,10 +17,10 @@ _EARLIER_PAGES: Final = 30
 class CarriedCounter:
     """A counter of another process that starts again at zero when that process does; ours never falls.
 
-    A restart is told by a later start time, or by a value that fell, this one or another of the same page: servers that
-    tell no start time may count nothing but tokens. A page with an *earlier* start time comes from
+    A restart shows in a later start time, or by a value that fell, this one or another of the same page: servers that
+    report no start time may count nothing but tokens. A page with an *earlier* start time comes from
     another process behind the same address, whose count is another one: it is left out, or the total would grow with
-    every alternation. When all pages tell of an earlier start, it is a restart after the host's clock was set back.
+    every alternation. When all pages report an earlier start, it is a restart after the host's clock was set back.
     """
 
     __slots__ = ("_earlier", "_raw", "_start_time", "restarts", "total")
@@ -33,7 +33,7 @@ class CarriedCounter:
         self._earlier = 0  # pages in a row with an earlier start time
 
     def update(self, raw: float | None, start_time: float | None, *, fell: bool = False) -> None:
-        """``raw`` as the page tells it; None: it does not. ``fell``: another counter of the page did."""
+        """``raw`` as the page has it; None: it does not. ``fell``: another counter of the page did."""
         earlier = start_time is not None and self._start_time is not None and start_time < self._start_time
         self._earlier = self._earlier + 1 if earlier else 0
         if earlier and self._earlier < _EARLIER_PAGES:
@@ -89,13 +89,13 @@ class EngineCarry:
 
     def __init__(self, longest_window_s: float) -> None:
         self._preemptions = CarriedCounter()
-        #: Counters that nobody asks for: they tell of restarts.
+        #: Counters that nobody asks for: they show restarts.
         self._others = CarriedCounter(), CarriedCounter()
         self.kv_peak = Peak(longest_window_s)
 
     @property
     def preemptions_total(self) -> float | None:
-        """Preemptions since the engine was first seen, with those it reported then; None: it never told."""
+        """Preemptions since the engine was first seen, with those it reported then; None: it never did."""
         return self._preemptions.total
 
     @property
@@ -105,9 +105,9 @@ class EngineCarry:
     def update(self, sample: EngineSample, start_time: float | None, now_ns: int) -> None:
         counters = self._preemptions, *self._others
         values = sample.preemptions_total, sample.prompt_tokens_total, sample.generated_tokens_total
-        told = list(zip(counters, values, strict=True))
-        fell = any(counter.falls(value) for counter, value in told)
-        for counter, value in told:
+        reported = list(zip(counters, values, strict=True))
+        fell = any(counter.falls(value) for counter, value in reported)
+        for counter, value in reported:
             counter.update(value, start_time, fell=fell)
         if sample.kv_usage is not None:
             self.kv_peak.add(sample.kv_usage, now_ns)

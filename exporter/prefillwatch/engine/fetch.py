@@ -24,7 +24,7 @@ _KEEP_IDLE_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``framed``: HTTP told where the body ends. If not, it may have been cut off anywhere."""
+    """``framed``: HTTP said where the body ends. If not, it may have been cut off anywhere."""
 
     status: int
     body: bytes

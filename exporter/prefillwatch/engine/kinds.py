@@ -70,7 +70,7 @@ class PageSample:
 class ServerKind:
     """A kind of server. The fields name its metrics without namespace, the preferred one first.
 
-    One metric may tell several quantities, told apart by a label: ``told_by`` names that label, and ``name{value}`` is
+    One metric may report several quantities, by a label: ``by_label`` names that label, and ``name{value}`` is
     the quantity.
     """
 
@@ -95,9 +95,9 @@ class ServerKind:
     info_block_size: str = ""
     info_blocks: str = ""
     info_tokens: str = ""
-    told_by: Mapping[str, str] = field(default_factory=dict)  # metric to label
+    by_label: Mapping[str, str] = field(default_factory=dict)  # metric to label
     reads_on: bool = False  # a prompt whose client leaves is read to its end all the same
-    marks: tuple[str, ...] = ()  # metrics that we do not read, and that tell the kind where nothing else does
+    marks: tuple[str, ...] = ()  # metrics that we do not read, and that show the kind where nothing else does
     metrics: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -153,7 +153,7 @@ KINDS: Final = (
         info="cache_config_info",
         info_block_size="block_size",
         info_blocks="num_gpu_blocks",
-        # Newer releases tell the capacity itself. It is right where blocks times size is not: with several kinds of
+        # Newer releases report the capacity itself. It is right where blocks times size is not: with several kinds of
         # attention in one model, and with data parallelism, where num_gpu_blocks is the sum of all engines.
         info_tokens="kv_cache_size_tokens",
         marks=_LATENCIES,
@@ -181,7 +181,7 @@ KINDS: Final = (
     ServerKind(
         name="llamacpp",
         namespace="llamacpp",
-        # No use of the KV cache: what older ones tell as kv_cache_usage_ratio counts what idle slots keep as well.
+        # No use of the KV cache: what older ones report as kv_cache_usage_ratio counts what idle slots keep as well.
         running=("requests_processing",),
         waiting=("requests_deferred",),
         prompt_tokens_total=("prompt_tokens_total",),
@@ -209,7 +209,7 @@ KINDS: Final = (
         running=("trt_llm_request_metrics{scheduled}", "trt_llm_request_metrics{active}"),
         waiting=("trt_llm_request_metrics{waiting}",),
         block_size=("trt_llm_kv_cache_block_metrics{tokens_per}",),
-        told_by={
+        by_label={
             "trt_llm_kv_cache_block_metrics": "kv_cache_block_type",
             "trt_llm_request_metrics": "request_type",
         },
@@ -222,7 +222,7 @@ _FINDER: Final = SampleFinder(
 )
 _MARKS: Final = SampleFinder({kind.namespace: frozenset(kind.marks) for kind in KINDS if kind.marks})
 
-#: Labels of the replicas that one page may tell of, as Ray's page of a node does, the preferred one first.
+#: Labels of the replicas that one page may report, as Ray's page of a node does, the preferred one first.
 _REPLICA_LABELS: Final = ("ReplicaId", "WorkerId")
 _LONGEST_NAME: Final = 64
 #: SGLang rounds the use of its fullest pool to two digits, but not that of each.
@@ -294,7 +294,7 @@ def _replica_label(samples: Iterable[Sample]) -> str:
 
 class _Books:
     """The samples of one engine. Series that differ in other labels than the engine's and the replica's are several
-    processes telling of the same engine: of gauges the highest counts, and counters add up."""
+    processes reporting the same engine: of gauges the highest counts, and counters add up."""
 
     def __init__(self) -> None:
         self.values: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
@@ -307,7 +307,7 @@ class _Books:
             self.config = dict(sample.labels)
         else:
             name = sample.name
-            if (label := kind.told_by.get(name)) is not None:
+            if (label := kind.by_label.get(name)) is not None:
                 name = f"{name}{{{sample.labels.get(label, '')}}}"
             self.values.setdefault(name, {})[tuple(sorted(sample.labels.items()))] = sample.value
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """Is told of news at once, in the event loop of the poller. Must not raise."""
+    """Is notified of news at once, in the event loop of the poller. Must not raise."""
 
     def on_page(self, page: PageSample, at_ns: int) -> None:
         """The metrics were read, at this time of the clock."""
@@ -47,7 +47,7 @@ class Listener(Protocol):
 class UpstreamPoller:
     """Polls one upstream until cancelled. ``clock`` gives monotonic nanoseconds.
 
-    The page lies at ``page_path`` of ``pages``, which is upstream itself if not told. While upstream is not ``busy`` it
+    The page lies at ``page_path`` of ``pages``, which is upstream itself by default. While upstream is not ``busy`` it
     is not asked for its page: a model that sleeps would be kept awake, or loaded, by that alone.
     """
 
@@ -154,7 +154,7 @@ def elsewhere_hint(error: UpstreamError) -> str:
     """What to set where something else than a page of metrics was found; empty where that is not the trouble."""
     status = error.status if isinstance(error, FetchError) else 0
     if status == 501:
-        return "; llama.cpp's server tells metrics with --metrics"
+        return "; llama.cpp's server has metrics with --metrics"
     if status in (400, 404) or 300 <= status < 400 or isinstance(error, PageError):
         return "; if the page lies elsewhere, set upstream_metrics_url"
     return ""

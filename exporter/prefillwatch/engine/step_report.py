@@ -1,7 +1,7 @@
-"""What the plugin inside vLLM tells a sidecar about the engine's steps: JSON packets over a unix SOCK_SEQPACKET socket.
+"""What the plugin inside vLLM reports of the engine's steps: JSON packets over a unix SOCK_SEQPACKET socket.
 
 Plugin and sidecar may be of different versions: unknown fields are ignored, missing ones have defaults, and -1 stands
-for what the version of vLLM does not tell. No prompts and no answers; request ids only to match requests by.
+for what the version of vLLM does not report. No prompts and no answers; request ids only to match requests by.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Meta
 MAX_PACKET_BYTES: Final = 1 << 17
 
 
-#: -1: not told. More than this is nonsense, whatever the plugin meant, and arithmetic with it could fail.
+#: -1: not reported. More than this is nonsense, whatever the plugin meant, and arithmetic with it could fail.
 _Count = Annotated[int, Meta(ge=-1, le=1 << 48)]
 _Nanoseconds = Annotated[int, Meta(ge=0, le=1 << 62)]
 _Seconds = Annotated[float, Meta(ge=-1e9, le=1e9)]
@@ -32,13 +32,13 @@ class FinishedRequest(msgspec.Struct, array_like=True):
 
 
 class StepReport(msgspec.Struct, omit_defaults=True):
-    """What one API server was told of one engine step. Times are of the monotonic clock of the machine."""
+    """What one API server knows of one engine step. Times are of the monotonic clock of the machine."""
 
     engine: _Count
-    end_ns: _Nanoseconds  # when its output was ready, as near as can be told
+    end_ns: _Nanoseconds  # when its output was ready, as near as can be known
     taken_ns: _Nanoseconds  # when the API server took the output in
     duration_ns: _Nanoseconds = 0  # since the step before; 0: unknown
-    is_step: bool = True  # False: another API server tells the step itself, this is only about our own requests
+    is_step: bool = True  # False: another API server reports the step itself, this is only about our own requests
     prefill_tokens: _Count = -1
     prefill_requests: _Count = -1
     decode_requests: _Count = -1
@@ -53,7 +53,7 @@ class StepReport(msgspec.Struct, omit_defaults=True):
 
 
 class Packet(msgspec.Struct, omit_defaults=True):
-    """Some steps in order. ``dropped`` is the number of steps that this process could not tell so far."""
+    """Some steps in order. ``dropped`` is the number of steps that this process could not report so far."""
 
     steps: list[StepReport]
     dropped: _Count = 0

@@ -46,7 +46,7 @@ class UpstreamSnapshot:
 
 
 class UpstreamState:
-    """Set what is told; `snapshot` has what of it still holds."""
+    """Set what is reported; `snapshot` has what of it still holds."""
 
     def __init__(self, windows_s: tuple[int, ...], interval_s: float = 1.0) -> None:
         """``interval_s``: seconds between two pages."""

@@ -19,7 +19,7 @@ from prefillwatch.door.observer_link import MOST_AT_ONCE, ObserverLink, take_pas
 class _Server(uvicorn.Server):
     """uvicorn without signal handlers of its own: the process it runs in has other things to end as well.
 
-    And without a look ten times a second at whether to end: `leave` tells it. It listens nowhere: `take` gives it
+    And without a look ten times a second at whether to end: `leave` says so. It listens nowhere: `take` gives it
     connections.
     """
 

@@ -40,7 +40,7 @@ def negotiated(accept_header: str) -> str:
 
 
 class SnapshotCollector(Collector):
-    """A snapshot as prometheus_client reads metrics. Nothing in it tells when a series was created."""
+    """A snapshot as prometheus_client reads metrics. Nothing in it says when a series was created."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

@@ -101,7 +101,7 @@ TOKENS_PER_EVENT = _histogram(
     "tokens_per_event",
     (MODEL,),
     TOKENS_PER_EVENT_BOUNDS,
-    "Tokens that one token event brought, where usage in the stream tells (speculative decoding, stream interval).",
+    "Tokens that one token event brought, where usage in the stream says so (speculative decoding, stream interval).",
 )
 COALESCED_TOKENS = _counter(
     "coalesced_tokens_total",
@@ -528,7 +528,7 @@ UNPARSED_EVENTS = _counter(
 REQUEST_BODIES_UNREAD = _counter(
     "request_bodies_unread_total",
     (Label("reason", ("memory", "time", "content", "lost")),),
-    "Request bodies that were not read, or not to their end, so that only their size tells the length of the prompt: "
+    "Request bodies that were not read, or not to their end, so that only their size hints at the prompt's length: "
     "no room for more of them, no time for more of them, content that is no JSON or has too much in it, or bytes lost.",
 )
 OBSERVER_DELAY = _histogram(

@@ -19,8 +19,8 @@ MOST_CONNECTIONS: Final = 48
 MOST_KEPT: Final = 8
 #: Messages in a row that a viewer has lost when it is given up: half a minute or so.
 MOST_LOST: Final = 200
-#: After so long without news a viewer is told that there is none: the connection lives, such as behind a recording that
-#: has been played to its end.
+#: After so long without news a viewer is notified that there is none: the connection lives, such as behind a recording
+#: that has been played to its end.
 IDLE_S: Final = 2.0
 IDLE: Final = b"event: idle\ndata: {}\n\n"
 

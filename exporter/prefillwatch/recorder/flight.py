@@ -39,7 +39,7 @@ class FlightTrigger:
         self._due_ns: int | None = None
         self._why = ""
         self._next_ns = 0
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._asked_ns: int | None = None
 
     @property
@@ -62,8 +62,8 @@ class FlightTrigger:
     def due(self, now_ns: int, ongoing: Iterable[IncidentHead]) -> str | None:
         """What happened, in two words, when a file is due now."""
         for incident in ongoing:
-            if now_ns - incident.started_ns > _PATIENCE_NS and incident.number not in self._told:
-                self._told.add(incident.number)
+            if now_ns - incident.started_ns > _PATIENCE_NS and incident.number not in self._reported:
+                self._reported.add(incident.number)
                 if self._due_ns is None:
                     self._due_ns, self._why = now_ns, incident.name
         if self._due_ns is None or now_ns < max(self._due_ns, self._next_ns):

@@ -18,7 +18,7 @@ from prefillwatch.recorder.replay import Replay, ReplayClock
 from prefillwatch.recorder.summary import Played
 from prefillwatch.units import NS
 
-#: The speed that the live page is told when there is none.
+#: The speed that the live page gets when there is none.
 _AS_FAST_AS_CAN_BE: Final = 1000.0
 #: Waits shorter than this are left out.
 _SHORTEST_WAIT_S: Final = 0.002

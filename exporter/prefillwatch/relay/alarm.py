@@ -1,4 +1,4 @@
-"""A descriptor that tells when a moment has come: timerfd_create(2), which Python has from 3.13 on.
+"""A descriptor that wakes when a moment has come: timerfd_create(2), which Python has from 3.13 on.
 
 The loop waits for descriptors alone then. A wait with a timeout would have to work it out anew for each token, and the
 kernel to set a timer and take it back: a tenth of what Python adds to a token.

@@ -9,9 +9,9 @@ from prefillwatch.relay.forwarding import forwarded_trailers, response_head, tra
 from prefillwatch.relay.framing import ChunkedScanner, CloseScanner, LengthScanner
 from prefillwatch.relay.http_head import Request, Response, has_body
 
-#: A JSON answer beyond this is not shown to the observer: half of one tells nothing.
+#: A JSON answer beyond this is not shown to the observer: half of one says nothing.
 _MAX_OBSERVED_JSON: Final = 8 * 2**20
-#: Sizes of what is not shown are told in steps of so many bytes.
+#: Sizes of what is not shown are reported in steps of so many bytes.
 _UNSHOWN_STEP: Final = 2**20
 
 
@@ -34,7 +34,7 @@ class Answer:
 
     ``head`` is the head for the client. ``until_close``: upstream ends the body by closing. ``client_until_close``: we
     do, so an end that is none must look like an error. ``upstream_limit``: the Keep-Alive header of upstream.
-    ``observed``: the observer may see it; ``hidden``: it would be of no use to it, so only sizes are told.
+    ``observed``: the observer may see it; ``hidden``: it would be of no use to it, so only sizes are reported.
     """
 
     __slots__ = (
@@ -51,7 +51,7 @@ class Answer:
         self.observed = observed and (self.is_stream or b"json" in content_type)
         self._observed_left = _MAX_OBSERVED_JSON
         self.hidden = not self.is_stream and response.content_length > _MAX_OBSERVED_JSON
-        self._unshown = -1  # bytes not told of yet; -1: none were hidden so far
+        self._unshown = -1  # bytes not reported yet; -1: none were hidden so far
         self._scanner = _scanner(request, response)
         self._kept = b""  # read, and not looked at yet
         self._trailers_passed = 0
@@ -137,15 +137,15 @@ class Answer:
         return self.observed and not self.hidden
 
     def hide(self, payload: bytes) -> int:
-        """Count these bytes as not shown; how many the observer is to be told of by now, mostly 0."""
+        """Count these bytes as not shown; how many of them are to be reported by now, mostly 0."""
         begins = self._unshown < 0
         self._unshown = max(self._unshown, 0) + len(payload)
         return self.take_unshown() if begins or self._unshown >= _UNSHOWN_STEP else 0
 
     def take_unshown(self) -> int:
-        """Bytes that the observer was not told of."""
-        told, self._unshown = max(self._unshown, 0), min(self._unshown, 0)
-        return told
+        """Bytes that were not reported to the observer."""
+        left, self._unshown = max(self._unshown, 0), min(self._unshown, 0)
+        return left
 
     def _end_of_chunks(self, scanner: ChunkedScanner) -> bytes:
         """What is new of what follows the last chunk. A trailer passes once it is whole, since it may have to go."""

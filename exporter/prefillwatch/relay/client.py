@@ -29,7 +29,7 @@ _READ_BYTES: Final = 64 * 1024
 _MAX_PIPELINED: Final = 64 * 1024
 #: Bytes thrown away after a refusal, so that the client gets to read it before the connection is reset.
 _MAX_LINGERING: Final = 128 * 1024 * 1024
-#: Before a reset, how often to look whether the client's machine has taken all; the kernel does not tell.
+#: Before a reset, how often to look whether the client's machine has taken all; the kernel does not say.
 _LOOK_AGAIN_S: Final = 0.02
 _ENDLESS: Final = 2**63
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -347,7 +347,7 @@ class ClientConnection:
     # --- An answer ---
 
     def write(self, data: bytes) -> bool:
-        """Send, and hold what the socket does not take: `unsent` tells. False: the client has left."""
+        """Send, and hold what the socket does not take: `unsent` says how much. False: the client has left."""
         if self.unsent is not None:
             self.unsent = unsent = memoryview(bytes(self.unsent) + data)
             self.relay.unsent.grows(self, len(unsent))
@@ -497,7 +497,7 @@ class ClientConnection:
     def _break_off(self) -> None:
         """End an answer so that it looks unfinished, though the client's side would take a close for its end.
 
-        Over TLS it is the missing goodbye that tells.
+        Over TLS it is the missing goodbye that shows it.
         """
         self._go(ClientState.BREAKING)
         self._buffer.clear()

@@ -109,7 +109,7 @@ class Dial:
         self._connect()
 
     def _connect(self) -> None:
-        """To the first address that does not refuse at once; what comes of that is told to `_on_connecting`."""
+        """To the first address that does not refuse at once; what comes of that goes to `_on_connecting`."""
         if self._on_open is None:
             return
         self._drop_socket()

@@ -1,7 +1,7 @@
 """Where a message body ends and which of its bytes are payload. Pure: bytes in, offsets and payload out.
 
 Every scanner has ``feed(data) -> (end, payload)``: the first ``end`` bytes of ``data`` belong to the body, ``payload``
-is them without framing; ``done`` tells that the body is complete. What follows ``end`` is not part of the message then.
+is them without framing; ``done`` says that the body is complete. What follows ``end`` is not part of the message then.
 While it is not complete, what follows is to be fed again: one call does not take any number of chunks.
 """
 
@@ -201,7 +201,7 @@ class ChunkedScanner:
 def whole_chunk_prefixes(limit: int) -> dict[int, bytes]:
     """Size line of the chunk that makes up a read, by the length of that read, up to ``limit`` bytes.
 
-    A server writes a token as one chunk and mostly it is read so. Then two comparisons tell all that a scan would.
+    A server writes a token as one chunk and mostly it is read so. Then two comparisons find all that a scan would.
     """
     prefixes = {}
     for size in range(1, limit):

@@ -17,7 +17,7 @@ _AGREEING: Final = 3
 #: Ages that differ by less are the same: timers of a busy server run late.
 _TOLERANCE: Final = 0.1
 _TOLERANCE_S: Final = 0.05
-#: Closed within this time of each other, connections tell of one event and not of a limit.
+#: Closed within this time of each other, connections point to one event and not of a limit.
 _ONE_EVENT_NS: Final = NS // 2
 #: No server is set to less: what is closed younger than this was not going to be kept at all.
 _LEAST_S: Final = 0.5
@@ -30,7 +30,7 @@ _SAFE: Final = 0.8
 
 
 class IdleLimit:
-    """``safe_s`` tells for how long a connection can be kept."""
+    """``safe_s`` says for how long a connection can be kept."""
 
     def __init__(self) -> None:
         self._ages: deque[float] = deque(maxlen=_AGREEING)

@@ -1,4 +1,4 @@
-"""What the observer is told of a request and of a response head: no query, no credentials, nothing long."""
+"""What the observer may know of a request and of a response head: no query, no credentials, nothing long."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Client(Protocol):
         """The socket took only ``sent`` bytes of what was sent without `write`."""
 
     def gone(self) -> None:
-        """The client was found to have left; tells its exchange."""
+        """The client was found to have left; its exchange is notified."""
 
     def abort(self) -> None:
         """Close the connection now."""

@@ -6,7 +6,7 @@ A general loop adds 1–2 µs per token for transports, buffers and callbacks th
 Rules that users of the loop obey:
 
 - Sockets are registered once, for reading and writing, edge-triggered. A handler that stops reading early must come
-  back by itself (`soon`): the kernel does not tell twice.
+  back by itself (`soon`): the kernel does not say it twice.
 - What strangers can make as much of as they like is *at the back*: connections, handshakes, requests, and upstream's
   answers before they are streams. A turn gives it a millisecond; the rest waits for the next, so that tokens,
   which are at the front, come in between. Nothing at the front pays for it: a second epoll, watched by the first, holds
@@ -95,7 +95,7 @@ class Reactor:
         self._at_back.add(fd)
 
     def to_front(self, fd: int) -> None:
-        """What comes for this descriptor must not wait from now on; what is there already is told anew."""
+        """What comes for this descriptor must not wait from now on; what is there already is reported anew."""
         if fd in self._at_back:
             self._at_back.discard(fd)
             self._back.unregister(fd)
@@ -239,7 +239,7 @@ class Reactor:
                 break
             if monotonic_ns() >= until:
                 break
-        # The first epoll tells of the second for as long as there is something in it.
+        # The first epoll reports the second for as long as there is something in it.
         self._back_waits = False
 
     def _on_wake(self, _events: int) -> None:

@@ -398,7 +398,7 @@ class Relay:
     def _answer(self, ask: Ask, streams: Sequence[int]) -> None:
         """The observer wants something."""
         asked = [exchange for exchange in map(self.exchanges.get, streams) if exchange is not None]
-        if ask is Ask.TELL:
+        if ask is Ask.REPORT:
             self._in_slices(Exchange.announce, asked)
         elif ask is Ask.STOP:
             for exchange in asked:

@@ -1,4 +1,4 @@
-"""What a relay process is told at its start: one JSON document on stdin, and where its upstream is."""
+"""What a relay process is given at its start: one JSON document on stdin, and where its upstream is."""
 
 from __future__ import annotations
 

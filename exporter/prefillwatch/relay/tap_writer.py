@@ -1,7 +1,7 @@
 """Sends what the relay saw to the observer, in packets, never waits for it, and hears what it asks.
 
 What an observer that is slow or stopped does not take is queued, up to bounds. Under pressure large pieces of bodies
-are left out first, then all bodies; the records that tell of beginnings and ends have room of their own. Only beyond
+are left out first, then all bodies; the records of beginnings and ends have room of their own. Only beyond
 that too they are lost, and the observer puts its books right by asking what is in flight.
 """
 
@@ -68,7 +68,7 @@ class TapWriter:
         self._thinned_marks: set[int] = set()
         self._sheds = False  # bodies are left out
         self._kept = 0  # records that wait in the builder, with their bodies left out already
-        self._marked: set[int] = set()  # streams that were told to have lost bytes
+        self._marked: set[int] = set()  # streams that were reported to have lost bytes
         self._armed = False
         self.keep_ticking = False
         self.skipped_bytes = 0  # of bodies that were left out for being bulk, or since the observer cannot read them

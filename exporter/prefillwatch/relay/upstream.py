@@ -38,7 +38,7 @@ class ByteStream(Protocol):
 class UpstreamConnection:
     """An open connection. It belongs to one exchange, or to the pool; its owner sets its handler.
 
-    ``may_hold_bytes``: something may have come while it was not read, and the kernel will not tell of it again.
+    ``may_hold_bytes``: something may have come while it was not read, and the kernel will not report it again.
     """
 
     __slots__ = (

@@ -110,7 +110,7 @@ def page_place(upstream: str, address: str | None) -> tuple[str, str]:
 
 
 def is_same_place(upstream: str, address: ListenAddress) -> bool:
-    """Whether an upstream (as from `parse_upstream`) is where we listen ourselves, as far as names tell."""
+    """Whether an upstream (as from `parse_upstream`) is where we listen ourselves, as far as names show."""
     parts = urlsplit(upstream)
     if parts.scheme not in _DEFAULT_PORTS or address.port != (parts.port or _DEFAULT_PORTS[parts.scheme]):
         return False

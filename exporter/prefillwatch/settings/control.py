@@ -1,7 +1,8 @@
-"""What the supervisor tells the observer while it runs: one JSON line with a `Control` object for every change.
+"""What the supervisor sends the observer while it runs: one JSON line with a `Control` object for every change.
 
-The first line comes at once. The observer writes the line ``ready`` when it reads the taps, upon which the relays tell
-their running exchanges again. The end of the channel means that the supervisor is gone: the observer must end too.
+The first line comes at once. The observer writes the line ``ready`` when it reads the taps, upon which the relays
+report their running exchanges again. The end of the channel means that the supervisor is gone: the observer must end
+too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Everything that can be set: each setting once, with its name, its kind, who gets it, its default and what it means.
 
-The kind reads and writes it, and says its unit. `sources` tells where values come from, `views` hands them on.
+The kind reads and writes it, and says its unit. `sources` knows where values come from, `views` hands them on.
 """
 
 from __future__ import annotations

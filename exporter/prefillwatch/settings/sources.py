@@ -127,7 +127,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == _MERGE:
-                continue  # it tells by itself what may not be a key, and what a merge brings may be set anew
+                continue  # it says by itself what may not be a key, and what a merge brings may be set anew
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key!r} is set twice", key_node.start_mark)

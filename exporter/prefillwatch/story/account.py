@@ -1,4 +1,4 @@
-"""What is kept of one incident, so that it can be told later. Ready for JSON.
+"""What is kept of one incident, for its story. Ready for JSON.
 
 Moments are seconds since the incident began, and may be negative; lengths are seconds. There are no texts in it: names
 of models and request ids are all that others chose.
@@ -75,7 +75,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """``incident`` is as `/api/incidents` shows it. Of streams and steps the most telling are listed, all are
+    """``incident`` is as `/api/incidents` shows it. Of streams and steps the most affected are listed, all are
     counted."""
 
     incident: dict[str, Any]

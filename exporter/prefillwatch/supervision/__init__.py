@@ -4,7 +4,7 @@ supervisor   one life of prefillwatch, from its sockets to the end of its last p
 keeper       one process, started anew when it ends (`backoff`); `children` starts and reaps them all
 relay_watch  what a relay's signs of life say (`relay_line`); `upstream_health` what upstream's health checks do
 wellbeing    what /healthz and /readyz answer
-control      tells the observer what is so now
+control      keeps the observer informed of what is so now
 """
 
 from __future__ import annotations

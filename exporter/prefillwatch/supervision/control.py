@@ -17,7 +17,7 @@ PATIENCE: Final = 60
 
 
 class ControlChannel:
-    """Tells one observer process the newest `Control`, and hears when it is ready."""
+    """Sends one observer process the newest `Control`, and hears when it is ready."""
 
     def __init__(self, on_ready: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()

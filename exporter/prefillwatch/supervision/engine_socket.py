@@ -23,7 +23,7 @@ class EngineSocket:
             self._make_folder()
 
     def environment(self) -> dict[str, str]:
-        """Environment that tells the plugin, in a server that we start, where the observer listens."""
+        """Environment that says to the plugin, in a server that we start, where the observer listens."""
         return {SOCKET_ENV: self.path} if self.path else {}
 
     def close(self) -> None:

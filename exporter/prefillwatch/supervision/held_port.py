@@ -1,6 +1,6 @@
 """The port of a server that we start, kept from all others until the server has it.
 
-A server takes its port seconds or a minute after it was told which, and the number is in ``ps`` meanwhile. So we have
+A server takes its port seconds or a minute after it was given the number, which is in ``ps`` meanwhile. So we have
 it ourselves from the beginning, without listening: no other process gets it by chance, and a server that allows for
 addresses in use (SO_REUSEADDR, as all those that we know do) takes it all the same. Another user who means to can still
 do what that server does; so it is looked up whose listener answers there.

@@ -1,4 +1,4 @@
-"""What systemd is told of us, where it asks to be told: sd_notify(3)."""
+"""What systemd is notified of, where it asks for it: sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SystemdNotify:
         self._say("STOPPING=1")
 
     async def live(self, is_well: Callable[[], bool] = lambda: True) -> None:
-        """Tell that our loop runs and all is well, twice in the time after which we would be taken for dead. Where it
+        """Report that our loop runs and all is well, twice in the time after which we would be taken for dead. Where it
         is not well for as long, another start is the remedy. Ends when cancelled."""
         while self.pulse_s:
             if is_well():

@@ -1,4 +1,4 @@
-"""Whether a relay serves, from its signs of life. Pure: it is told of starts, ends, pulses and the passing of seconds.
+"""Whether a relay serves, from its signs of life. Pure: it is fed starts, ends, pulses and the passing of seconds.
 
 Time is counted in ticks of the supervisor, one a second, not read from a clock: after a machine has slept or stood
 still, no relay is taken for mute that had no chance to speak.

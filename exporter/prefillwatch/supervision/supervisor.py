@@ -234,7 +234,7 @@ class Supervisor:
                 if to_kill and not self._draining:
                     keeper.kill(watch.words())
             if self._control is not None and self._control.tick():
-                self._observer.kill("it takes nothing any more of what it is told")
+                self._observer.kill("it takes nothing any more of what it is sent")
 
     def _noticed(self, watch: RelayWatch, before: RelayState) -> None:
         """A relay serves again, or does not any more."""
@@ -304,7 +304,7 @@ class Supervisor:
         now = asyncio.get_running_loop().time()
         return readiness(self._draining, self._watches, self._upstream.up(now), self._upstream.reason(now))
 
-    # --- What the others are told ---
+    # --- What the others are notified of ---
 
     def _tell(self) -> None:
         if self._control is not None:
@@ -350,7 +350,7 @@ class Supervisor:
         self._tell()
 
     def _ask_to_tell_again(self) -> None:
-        """A new observer is ready: the relays tell it of the exchanges that are running. After the first, all is up."""
+        """A new observer is ready: the relays report the exchanges that are running. After the first, all is up."""
         self._systemd.ready()
         if not self._observer.restarts:  # the first has missed nothing: the taps were there before it
             return

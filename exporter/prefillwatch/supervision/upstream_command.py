@@ -1,4 +1,4 @@
-"""The command that ``run`` starts: which port it listens on, and how it is told. Pure but for `free_port`."""
+"""The command that ``run`` starts: which port it listens on, and how it is given its port. Pure but for `free_port`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def prepare(
     In this order: ``{port}`` anywhere in the command becomes a free port; an ``upstream`` that the user gave is
     believed; the command's own --port, --host and --uds are used; a command known to take --host and --port gets a
     free loopback port, by ``held_port`` where given: it may be in use already, by us and without a listener. Raises
-    ConfigError for a command that cannot be told.
+    ConfigError for a command that cannot be given one.
     """
     if any(PORT_PLACEHOLDER in word for word in argv):
         port = free_port()

@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`: what one streamed chunk, or a whole answer, tells."""
+"""`/v1/chat/completions`: what one streamed chunk, or a whole answer, says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/cohere/v2/chat`: what one event of a stream, or a whole answer, tells."""
+"""`/cohere/v2/chat`: what one event of a stream, or a whole answer, says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/v1/completions`: what one streamed chunk, or a whole answer, tells. Several prompts share one stream by index."""
+"""`/v1/completions`: what one streamed chunk, or a whole answer, says. Several prompts share one stream by index."""
 
 from __future__ import annotations
 

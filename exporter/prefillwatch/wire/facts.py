@@ -154,7 +154,7 @@ class AnswerFacts:
         self._choice_tokens[choice] = self._choice_tokens.get(choice, 0) + tokens
         self._brought(choice, tokens)
 
-    def told(self, choice: int) -> int:
+    def reported(self, choice: int) -> int:
         """How many tokens of `choice` the server has counted so far."""
         return self._choice_tokens.get(choice, 0)
 

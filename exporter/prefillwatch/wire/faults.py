@@ -1,4 +1,4 @@
-"""Errors of ours, told by where they were: what they say may quote a prompt."""
+"""Errors of ours, named by where they were: what they say may quote a prompt."""
 
 from __future__ import annotations
 

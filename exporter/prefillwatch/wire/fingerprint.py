@@ -1,4 +1,4 @@
-"""Keyed digests of a prompt's beginnings, to tell later how much of it a server may have had in its cache.
+"""Keyed digests of a prompt's beginnings, to know later how much of it a server may have had in its cache.
 
 Digest i covers everything up to the end of block i, so two prompts share a prefix of as many blocks as their digests
 agree from the start. The key is made anew in every process and never leaves it: no text can be recovered or guessed.

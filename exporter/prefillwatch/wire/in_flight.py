@@ -1,8 +1,9 @@
 """What a relay has in flight, and what the observer asks of a relay: how the books are put right after a loss.
 
-Records go one way, and some may be lost. So every second a relay tells how many exchanges it has and a digest of their
-ids; an observer whose books say otherwise, or that knows of a loss, asks for the list. Whatever is not in it is over;
-whatever the books do not have is asked for by its id, and told again. Pure packing and unpacking; no sockets here.
+Records go one way, and some may be lost. So every second a relay reports how many exchanges it has, and a digest of
+their ids; an observer whose books say otherwise, or that knows of a loss, asks for the list. Whatever is not in it is
+over; whatever the books do not have is asked for by its id, and reported again. Pure packing and unpacking; no sockets
+here.
 
 The list comes in slices, since each is made in one turn of the relay's loop. A slice holds for its place among the
 records: of the ids above ``after`` and up to ``until``, exactly these are in flight.
@@ -73,8 +74,8 @@ def decode_in_flight(payload: bytes) -> InFlight:
 class Ask(enum.IntEnum):
     """What the observer wants of a relay."""
 
-    LIST = 0  # tell what is in flight
-    TELL = 1  # tell these exchanges again
+    LIST = 0  # report what is in flight
+    REPORT = 1  # report these exchanges again
     STOP = 2  # show no more of these answers: they cannot be read
 
 

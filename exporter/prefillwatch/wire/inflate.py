@@ -21,7 +21,7 @@ _MOST_OVERHEAD: Final = 64 * 1024
 class InflateError(Exception):
     """The bytes are not in the announced encoding, or come out larger than allowed.
 
-    ``inflated`` is what they gave before that, as far as the decoder tells: all of it where junk follows the end.
+    ``inflated`` is what they gave before that, as far as the decoder says: all of it where junk follows the end.
     """
 
     def __init__(self, message: str, inflated: bytes = b"") -> None:
@@ -91,7 +91,7 @@ class _Zlib:
 
 
 class _Deflate:
-    """deflate: in a zlib wrapper by the book, raw in the wild. The first two bytes tell."""
+    """deflate: in a zlib wrapper by the book, raw in the wild. The first two bytes show which."""
 
     __slots__ = ("_inner", "_limit", "_start")
 

@@ -129,7 +129,7 @@ def read_answer(payload: bytes, facts: AnswerFacts) -> None:
 
 def _add_counted(choice: int, completion: int | None, facts: AnswerFacts) -> None:
     """SGLang repeats the text from its beginning: what is new shows in the count alone."""
-    if completion is None or completion > facts.told(choice):
+    if completion is None or completion > facts.reported(choice):
         facts.add_tokens(choice, 1)
         facts.note_progress(choice, completion)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import unquote
 
-#: Endpoints whose answers are only told whole: the engine reads a prompt, and writes nothing that could be timed.
+#: Endpoints whose answers come whole: the engine reads a prompt, and writes nothing that could be timed.
 READING: Final = frozenset({"embeddings", "pooling", "classify", "score", "rerank"})
 #: Endpoints whose answers are text that comes token by token.
 WRITING: Final = frozenset(

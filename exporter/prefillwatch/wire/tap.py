@@ -1,4 +1,4 @@
-"""The tap: how a relay tells the observer what it saw. Pure packing and unpacking; no sockets here.
+"""The tap: how a relay reports to the observer what it saw. Pure packing and unpacking; no sockets here.
 
 A relay collects records and sends them as packets over a SOCK_SEQPACKET socketpair, so a packet arrives whole or not at
 all. A packet that does not fit is dropped whole; the next one that gets through shows the hole by its sequence number.
@@ -6,7 +6,7 @@ all. A packet that does not fit is dropped whole; the next one that gets through
 Packet layout (little endian)::
 
     header   u32 magic, u32 epoch, u64 sequence, u64 dropped, u32 count, u32 relay
-    times    count x u64   monotonic nanoseconds of the read (or write) that the record tells of
+    times    count x u64   monotonic nanoseconds of the read (or write) that the record is about
     keys     count x u64   stream id << 8 | kind
     lengths  count x u32   payload lengths
     payloads               back to back
@@ -14,7 +14,7 @@ Packet layout (little endian)::
 ``epoch`` is new for every relay process, so that a restarted relay is not taken for a hole. ``dropped`` counts the
 packets this relay process has dropped so far. Stream id 0 belongs to the relay itself (HELLO, STATS, IN_FLIGHT).
 
-Where there is no room for all, bodies are left out first: the records that tell of beginnings and ends go out without
+Where there is no room for all, bodies are left out first: the records of beginnings and ends go out without
 them, and a SKIPPED record stands where bytes are missing. The other way, the observer asks (see `in_flight`).
 """
 
@@ -39,7 +39,7 @@ _RECORD_BYTES: Final = 20
 
 
 class Kind(enum.IntEnum):
-    """What a record tells."""
+    """What a record is about."""
 
     HELLO = 0  # stream 0: a relay process begins (payload: Hello)
     REQUEST = 1  # first byte of a request was read; its head is complete (payload: RequestHead)
@@ -64,7 +64,7 @@ BODIES: Final = frozenset((Kind.REQUEST_BODY, Kind.DATA_PART, Kind.DATA))
 
 
 class Finish(enum.IntEnum):
-    """How an exchange ended, as far as bytes tell. Errors inside the answer are the observer's to find."""
+    """How an exchange ended, as far as bytes show. Errors inside the answer are the observer's to find."""
 
     COMPLETE = 0  # the answer was passed on to its end
     CLIENT_CLOSED = 1  # the client left first
@@ -72,7 +72,7 @@ class Finish(enum.IntEnum):
     UPSTREAM_UNREACHABLE = 3  # no connection, or it died before a response head: answered 502 by us
     REJECTED = 4  # refused by us (400, 408, 413, 501 ...); upstream saw nothing
     CUT = 5  # cut by us when the drain limit ran out
-    LOST = 6  # it is over, and the record that tells how was lost
+    LOST = 6  # it is over, and the record that said how was lost
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
@@ -91,11 +91,11 @@ class RequestHead(msgspec.Struct, frozen=True, array_like=True):
     request_id: str = ""  # X-Request-Id, at most 128 characters
     slo_ttft_ms: float = 0.0  # x-slo-ttft-ms; 0: absent
     slo_tpot_ms: float = 0.0  # x-slo-tpot-ms; 0: absent
-    resumed: bool = False  # told again for an observer that started later; no body follows
+    resumed: bool = False  # reported again for an observer that started later; no body follows
     received_ns: int = 0  # with resumed: when REQUEST_END was
     body_limit: int = 0  # body bytes beyond this are not copied to the tap; 0: all are
     # With resumed, how far it has got:
-    stage: int = 0  # a Stage; one of 0 with received_ns is from a relay that does not tell
+    stage: int = 0  # a Stage; one of 0 with received_ns is from a relay that does not say
     body_size: int = 0  # bytes of its body
     read_ns: int = 0  # when a read last brought bytes of the answer's body; 0: none did
     traceparent: str = ""  # as sent, at most 128 characters; of several none
@@ -134,7 +134,7 @@ class RelayStats(msgspec.Struct, frozen=True, array_like=True):
     most_clients: int = 0  # that can be connected at once
     places_given: int = 0  # clients that had to leave for others
     turned_away: int = 0  # connections of addresses that had as many as they may
-    digest: int = -1  # of the ids of what is in flight (see `in_flight.spread`); -1: not told
+    digest: int = -1  # of the ids of what is in flight (see `in_flight.spread`); -1: not reported
     skipped_bytes: int = 0  # of bodies that were not shown
 
 
@@ -206,7 +206,7 @@ class PacketBuilder:
         """Of the records from number ``start`` on keep only those that are no bodies; whether there were bodies.
 
         A SKIPPED record stands for the first that is left out of each stream, unless the stream is ``marked`` already.
-        What else is told of a stream unmarks it: its body bytes behind that need a mark of their own.
+        What else is reported of a stream unmarks it: its body bytes behind that need a mark of their own.
         """
         times, keys, payloads = self.columns
         end = start

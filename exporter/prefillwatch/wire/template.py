@@ -89,7 +89,7 @@ class Constant:
 class Counting:
     """A shape with running numbers in it, of which one may be the cumulative tokens of the choice."""
 
-    __slots__ = ("_holes", "choice", "head", "tells_count")
+    __slots__ = ("_holes", "choice", "has_count", "head")
 
     def __init__(self, head: bytes, tail: bytes, choice: int) -> None:
         before, after = _cut(head), _cut(tail)
@@ -97,7 +97,7 @@ class Counting:
         # What fills each hole, and the bytes that follow it.
         self._holes = [*before[1:], (b"text", after[0][1]), *after[1:]]
         self.choice = choice
-        self.tells_count = sum(name in _COMPLETION for name, _ in self._holes) == 1
+        self.has_count = sum(name in _COMPLETION for name, _ in self._holes) == 1
 
     def build(self, text: bytes, count: bytes) -> bytes:
         return self.head + b"".join((text if name == b"text" else count) + rest for name, rest in self._holes)
@@ -126,7 +126,7 @@ class Counting:
                     if completion > MAX_TOKENS:
                         return -1
             position = end + len(rest)
-        if self.tells_count:
+        if self.has_count:
             facts.add_counted_tokens(self.choice, chars, completion)
         else:
             facts.add_tokens(self.choice, chars)

@@ -31,7 +31,7 @@ from prefillwatch.analysis.cost.law import StepLaw
 from prefillwatch.analysis.cost.samples import StepSample, StepSamples
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 
-#: What the images of a request may add to its text, until usage tells: a picture as large as models take them.
+#: What the images of a request may add to its text, until usage is known: a picture as large as models take them.
 UNSEEN_TOKENS: Final = 16_384
 
 
@@ -136,7 +136,7 @@ class Costs:
         if not known.law.known:
             return math.inf if whole > self._smallest else 0.0
         if largest > self._smallest >= known.largest:
-            return math.inf  # short prompts tell nothing about a long one
+            return math.inf  # short prompts say nothing about a long one
         expected_ns = sum(known.law.most_ns(each.tokens, each.cached, each.prompt) for each in prompts)
         expected_ns += known.law.expect_ns(unseen)
         alike_ns = self._alike_ns(largest, start_ns, end_ns) * sum(each.tokens for each in prompts)

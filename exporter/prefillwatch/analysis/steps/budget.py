@@ -2,7 +2,7 @@
 
 Every busy time is packed anew under one supposed budget after another, with and without chunked prefill. Under the true
 one the prompts fit into the steps, and every step took the time that its tokens cost. Under a smaller one prompts
-find no room, under a larger one long steps stay empty. The longest steps alone would tell less: attention makes late
+find no room, under a larger one long steps stay empty. The longest steps alone would show less: attention makes late
 chunks of a long prompt so dear that they suggest twice the budget.
 
 Example: two prompts of 3,000 tokens arrived together; steps of 224, 224 and 212 ms followed where a clear one takes
@@ -84,13 +84,13 @@ class Run:
     begin: int = field(init=False)
     #: Whether it is known how many tokens were served: no client left while its prompt may have been read.
     whole: bool = field(init=False)
-    tells_budget: bool = field(init=False)
+    shows_budget: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.begin = 1 + max((index for index, step in enumerate(self.steps) if not step.observed), default=-1)
         self.whole = all(prompt.gone_ns is None for prompt, _ in self.prompts)
         seen = any(last >= self.begin and prompt.gone_ns is None for prompt, last in self.prompts)
-        self.tells_budget = seen and len(self.steps) <= MOST_STEPS
+        self.shows_budget = seen and len(self.steps) <= MOST_STEPS
 
     def busy(self) -> Busy:
         """What it says about the cost. Once its prompts are placed, the steps without any do not count."""
@@ -293,7 +293,7 @@ class Learner:
 
     def _weighted(self) -> list[tuple[Run, float]]:
         """Busy times that can tell budgets apart, the latest with the greatest weight."""
-        return [(run, self._rules.forget**age) for age, run in enumerate(reversed(self._runs)) if run.tells_budget]
+        return [(run, self._rules.forget**age) for age, run in enumerate(reversed(self._runs)) if run.shows_budget]
 
     def _misfits(self, weighted: list[tuple[Run, float]], policies: Iterable[Policy]) -> dict[Policy, float]:
         return {policy: sum(weight * run.misfit(policy) for run, weight in weighted) for policy in policies}

@@ -111,8 +111,8 @@ class Heartbeat:
         self._decoding += 1
 
     def leaves(self) -> None:
-        """A stream is over, but reads of it are still to be fed; `left` will tell which. Whoever joins when all that
-        decode have left starts the clock: the engine was idle as far as the wire tells."""
+        """A stream is over, but reads of it are still to be fed; `left` says which. Whoever joins when all that
+        decode have left starts the clock: the engine was idle as far as the wire shows."""
         self._leaving += 1
 
     def stays(self) -> None:

@@ -37,7 +37,7 @@ class Prompt:
     tokens: int
     uncached: int
     streamed: bool = True
-    #: Usage has told the size.
+    #: The size is known from usage.
     sure: bool = False
     #: Uncached tokens that were assumed when it was placed.
     placed_size: int = 0
@@ -174,7 +174,7 @@ class Packing:
 
     def fitting(self, step: OpenStep, prompt: Prompt, tokens: int) -> int:
         """How many of these tokens of a prompt the step had room for, and time. Where the time was far too short,
-        only as many as it paid for: the others were in the cache, unless usage has told better."""
+        only as many as it paid for: the others were in the cache, unless usage says otherwise."""
         tokens = min(tokens, self.chunk(step))
         if (prompt.sure and prompt.first_ns is not None) or not self.law.trusted:
             return tokens

@@ -64,7 +64,7 @@ class PromptQueue:
             self._end(prompt, t_ns)
             self.find_step_of(prompt)
         else:
-            self.leave(rid, t_ns)  # streamed after all, which its body, cut or lost, did not tell
+            self.leave(rid, t_ns)  # streamed after all, which its body, cut or lost, did not show
 
     def find_step_of(self, prompt: Prompt) -> None:
         """The step that made the first token of a prompt is to be found."""

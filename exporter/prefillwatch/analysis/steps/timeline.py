@@ -151,7 +151,7 @@ class PrefillTimeline:
         self.sized(-rid, tokens - tokens // prompts, uncached - uncached // prompts, sure=sure)
 
     def sized(self, rid: Hashable, tokens: int, uncached: int | None = None, *, sure: bool = True) -> None:
-        """The size of a prompt became known better, often late; ``sure``: usage told its true size."""
+        """The size of a prompt became known better, often late; ``sure``: it is the true one, from usage."""
         prompt = self._queue[rid]
         if prompt is not None:
             prompt.tokens = max(1, tokens)

@@ -47,7 +47,7 @@ class LevelTotals(NamedTuple):
 class ConcurrencyMeter:
     """Running totals per level, of one model. Times are monotonic nanoseconds; a clock that steps back adds nothing.
 
-    What happened is told in any order and counted by `settle`, in order of time: a stream counts from its first token
+    What happened is noted in any order and counted by `settle`, in order of time: a stream counts from its first token
     to its last, whichever of both is heard of first.
     """
 
@@ -95,7 +95,7 @@ class ConcurrencyMeter:
         self._finished.append(at_ns)
 
     def settle(self, now_ns: int) -> None:
-        """Account for what happened until now. All of it must have been told."""
+        """Account for what happened until now. All of it must have been noted."""
         if not (self._begun or self._ended):
             self._spend(self._decoding, now_ns)
             self._tokens[level(self._decoding)] += sum(int(counts.sum()) for counts in self._counts)
@@ -103,8 +103,8 @@ class ConcurrencyMeter:
         else:
             self._settle_changes()
             self._spend(self._decoding, now_ns)
-        for told in (self._begun, self._ended, self._finished, self._times, self._counts):
-            told.clear()
+        for noted in (self._begun, self._ended, self._finished, self._times, self._counts):
+            noted.clear()
 
     def _settle_changes(self) -> None:
         begun, ended = np.sort(np.array(self._begun, np.int64)), np.sort(np.array(self._ended, np.int64))

@@ -65,8 +65,8 @@ class Bursts:
         late = [each for each in self._bursts if start_ns - near <= each.ended_ns and each.begun_ns <= end_ns + near]
         held = [each for each in late if self._is_held(each, usual_ns)]
         # Two or three tokens at once may be anything.
-        telling = [each for each in late if each.events == 1 or each.events >= self._rules.burst]
-        if len(held) < self._rules.bursts_part * len(telling):
+        counted = [each for each in late if each.events == 1 or each.events >= self._rules.burst]
+        if len(held) < self._rules.bursts_part * len(counted):
             return 0
         # Streams whose bursts come together prove it once.
         count, last_ns = 0, 0

@@ -61,8 +61,8 @@ class CaseBuilder:
 
     def note_final(self, stall: Stall) -> None:
         """A verdict that will not change."""
-        told = stall.evidence.get("server_answered_meanwhile") and stall.evidence.get("ends_at_first_token")
-        self.page_answers_in_prefill |= stall.cause == PREFILL and bool(told)
+        answered = stall.evidence.get("server_answered_meanwhile") and stall.evidence.get("ends_at_first_token")
+        self.page_answers_in_prefill |= stall.cause == PREFILL and bool(answered)
 
     def note_left_out(self, stall: Stall) -> None:
         """Its stream came back to the batch: if it had been preempted, its tokens were computed again just then."""

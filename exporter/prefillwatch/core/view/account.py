@@ -1,4 +1,4 @@
-"""What is known of one incident, so that it can be told: streams that stood still, steps, prompts, what they cost."""
+"""What is known of one incident, for its story: streams that stood still, steps, prompts, what they cost."""
 
 from __future__ import annotations
 

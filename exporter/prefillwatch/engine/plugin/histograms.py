@@ -17,7 +17,7 @@ from prefillwatch.contract.buckets import GAP_BOUNDS, STEP_BOUNDS, STEP_BUCKETS,
 from prefillwatch.engine.step_report import StepReport
 from prefillwatch.units import NS
 
-#: The bucket of a step of which vLLM does not tell what it carried.
+#: The bucket of a step of which vLLM does not report what it carried.
 UNKNOWN: Final = "unknown"
 _LABELS: Final = ("model_name", "engine", "step_prefill_tokens")
 
@@ -48,7 +48,7 @@ class StepHistograms:
         self._steps = _Histogram(
             "prefillwatch_engine_step_seconds",
             "Time between the outputs of an engine step and the step before it, or of the step alone after a pause, in "
-            "seconds, by the prefill tokens in the step (unknown: vLLM does not tell; see "
+            "seconds, by the prefill tokens in the step (unknown: vLLM does not report it; see "
             "--enable-logging-iteration-details).",
             _LABELS,
             buckets=STEP_BOUNDS,

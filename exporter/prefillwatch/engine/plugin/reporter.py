@@ -22,7 +22,7 @@ log: Final = logging.getLogger("vllm.prefillwatch")
 
 FLAG: Final = "--enable-logging-iteration-details"
 _ADVICE: Final = (
-    f"vLLM does not tell the prefill tokens of its steps: %s (needs {FLAG}, and vLLM 0.27 or newer). Until then "
+    f"vLLM does not report the prefill tokens of its steps: %s (needs {FLAG}, and vLLM 0.27 or newer). Until then "
     f'prefillwatch_engine_* have step_prefill_tokens="unknown"'
 )
 
@@ -39,7 +39,7 @@ Item = tuple[int, Engine, Any, Any]  # when it was taken in, whose it is, and vL
 
 
 class Reporter:
-    """Takes what vLLM tells after each step; a thread works it through."""
+    """Takes what vLLM reports after each step; a thread works it through."""
 
     def __init__(self, histograms: StepHistograms, sender: Sender | None) -> None:
         self.intake: Intake[Item] = Intake(self.work)
@@ -107,7 +107,7 @@ def taker(vllm_config: Any, engine_index: int) -> Callable[[Any, Any], None]:
 
 
 def _no_details(vllm_config: Any) -> str | None:
-    """Why there will be no iteration details, as far as the configuration tells."""
+    """Why there will be no iteration details, as far as the configuration shows."""
     observability = getattr(vllm_config, "observability_config", None)
     enabled = getattr(observability, "enable_logging_iteration_details", None)
     if enabled is None:

@@ -55,7 +55,7 @@ class StepReader:
             report.running = _count(scheduler, "num_running_reqs")
             report.waiting = _count(scheduler, "num_waiting_reqs")
             report.kv_usage = float(getattr(scheduler, "kv_cache_usage", -1.0))
-            # Each step's statistics go to one API server only, so that a step is told once however many there are.
+            # Each step's statistics go to one API server only, so that a step is reported once however many there are.
             report.is_step = scheduler is not None and duration_ns > 0
             self._end_ns = report.end_ns
             self._taken_ns = taken_ns
@@ -89,7 +89,7 @@ class StepReader:
         )
 
     def _ended(self, taken_ns: int, duration_ns: int) -> int:
-        """When the output was ready. The engine does not tell, but the time between outputs is exact, and none is taken
+        """When the output was ready. The engine does not say, but the time between outputs is exact, and none is taken
         in before it is ready: so the output that the API server took in fastest sets the clock for all."""
         return min(self._end_ns + duration_ns, taken_ns)
 

@@ -76,10 +76,10 @@ function showFirstTokens(windows, model) {
 }
 
 function showEngines(news) {
-  const told = news.engines.filter((each) => isNumber(each.used));
-  $('cache').querySelector('.empty').hidden = told.length > 0;
-  const shown = told.slice(0, 4).map((engine) => showEngine(engine, news.windows, told.length > 1));
-  const more = told.length - shown.length + news.more_engines;
+  const reporting = news.engines.filter((each) => isNumber(each.used));
+  $('cache').querySelector('.empty').hidden = reporting.length > 0;
+  const shown = reporting.slice(0, 4).map((engine) => showEngine(engine, news.windows, reporting.length > 1));
+  const more = reporting.length - shown.length + news.more_engines;
   if (more > 0) shown.push(make('p', `and ${plural(more, 'engine')} with less`, 'note'));
   $('engines').replaceChildren(...shown);
 }

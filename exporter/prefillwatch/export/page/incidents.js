@@ -18,8 +18,8 @@ export function showIncidents(list) {
     const before = known.incidents.get(incident.id);
     if (!incident.ongoing && (!before || before.ongoing)) closed.push(incident);
   }
-  const told = new Set(list.map((each) => each.id));
-  for (const [id, incident] of known.incidents) if (incident.ongoing && !told.has(id)) known.incidents.delete(id);
+  const sent = new Set(list.map((each) => each.id));
+  for (const [id, incident] of known.incidents) if (incident.ongoing && !sent.has(id)) known.incidents.delete(id);
   for (const incident of list) known.incidents.set(incident.id, incident);
   const order = [...known.incidents.values()].sort((a, b) => b.started_at - a.started_at).slice(0, MOST_KEPT);
   known.incidents = new Map(order.map((each) => [each.id, each]));

@@ -1,4 +1,4 @@
-// What the observer has told; observer/live/feed.py says in which form. All times here are Unix milliseconds.
+// What the observer has sent; observer/live/feed.py says in which form. All times here are Unix milliseconds.
 
 export const HISTORY_MS = 60000; // kept, so that one can pause and look back
 const LAG_MS = 380; // what is drawn lies so far back that all of it has arrived
@@ -11,7 +11,7 @@ export const known = {
   base: 0,
   rate: 1,
   since: 0, // before that we know of nothing
-  lastT: 0, // the newest moment that the observer has told of
+  lastT: 0, // the newest moment that the observer has reported
   lanes: new Map(), // those that stream
   past: [], // those that are over, as long as they may be seen
   prefills: new Map(),
@@ -70,8 +70,8 @@ function forgetAll() {
   Object.assign(known, { lastT: 0, since: 0, past: [], pastPrefills: [], unseen: [], history: [], incidents: new Map() });
 }
 
-function missing(all, told) {
-  const numbers = new Set(told.map((each) => each[0]));
+function missing(all, sent) {
+  const numbers = new Set(sent.map((each) => each[0]));
   return [...all.keys()].filter((each) => !numbers.has(each));
 }
 

@@ -1,4 +1,4 @@
-// The live page: everything that /api/live tells, drawn as fast as it pays.
+// The live page: everything that /api/live sends, drawn as fast as it pays.
 
 import { readColours } from './brush.js';
 import { listen } from './connection.js';

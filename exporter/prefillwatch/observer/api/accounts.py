@@ -1,4 +1,4 @@
-"""What is kept of each incident, so that it can be told: gathered when it closes, while all that was seen is there."""
+"""What is kept of each incident, for its story: gathered when it closes, while all that was seen is there."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class ToClient(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """Tell the tap."""
+    """A record for the tap."""
 
     time_ns: int
     kind: Kind

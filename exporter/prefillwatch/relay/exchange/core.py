@@ -156,7 +156,7 @@ class ExchangeCore:
     def sent(self, sent_ns: int) -> Commands:
         """All of the request was handed over."""
         self._fire(Event.SENT)
-        if self.answer is not None:  # told no more once it is answered
+        if self.answer is not None:  # reported no more once it is answered
             return []
         self._tapped_sent = True
         return [Tell(sent_ns, Kind.SENT)]
@@ -350,7 +350,7 @@ class ExchangeCore:
 
     @property
     def stage(self) -> int:
-        """How far it is by what the tap was told, and whether the client blocks it."""
+        """How far it is by what the tap has, and whether the client blocks it."""
         return self._stage | BLOCKED if self.state in HELD_UP else self._stage
 
     @property
@@ -367,7 +367,7 @@ class ExchangeCore:
             self.answer.hidden = True
 
     def announce(self, now: int, read_ns: int) -> Commands:
-        """Tell an observer that does not know this exchange. ``read_ns``: when bytes of the answer's body came last."""
+        """For an observer that does not know this exchange. ``read_ns``: when bytes of the answer's body came last."""
         told = msgspec.structs.replace(
             self._tapped_request,
             resumed=True,

@@ -1,4 +1,4 @@
-"""Carries out what an exchange wants, on sockets, and tells it what came of that.
+"""Carries out what an exchange wants, on sockets, and reports to it what came of that.
 
 Bytes of most tokens never reach the exchange's core: while whole chunks of an observed answer stream through, the
 handler of upstream's socket is the fast lane, `Exchange._on_token`.
@@ -119,7 +119,7 @@ class Exchange:
             self._run(self.core.silent(monotonic_ns()))
 
     def announce(self) -> None:
-        """Tell a new observer of this exchange, if it is still running."""
+        """Report this exchange to a new observer, if it is still running."""
         if self.core.state is not State.DONE:
             self._run(self.core.announce(monotonic_ns(), self.read_ns))
 
@@ -312,7 +312,7 @@ class Exchange:
     def _choose_lane(self) -> None:
         upstream, sending = self._upstream, self._sending
         assert upstream is not None
-        uploads = sending is not None and sending.waits  # room for more of it is told beside a token, too
+        uploads = sending is not None and sending.waits  # room for more of it is reported beside a token, too
         fast = self.core.streams_plainly and not upstream.is_tls and not uploads
         self.relay.reactor.handlers[upstream.fd] = self._on_token if fast else self._on_upstream
 

@@ -1,28 +1,31 @@
-"""Writes all dashboards into grafana/dashboards, or into the folder given."""
+"""Writes the boards for Grafana into grafana/dashboards and for Perses into grafana/perses, or into these folders below
+the one given."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from grafana.generator.board import as_json
+from grafana.generator import grafana, perses
 from grafana.generator.fleet import fleet
 from grafana.generator.interference import interference
 
-FOLDER = Path(__file__).parent.parent / "dashboards"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "dashboards"
+PERSES = ROOT / "perses"
 
 
-def write(folder: Path) -> list[Path]:
+def write(root: Path) -> list[Path]:
     written = []
     for build in (interference, fleet):
-        dashboard = build()
-        uid = dashboard.build().uid
-        assert uid is not None
-        path = folder / f"{uid}.json"
-        path.write_text(as_json(dashboard), encoding="utf-8")
-        written.append(path)
+        board = build()
+        for folder, as_json in ((FOLDER.name, grafana.as_json), (PERSES.name, perses.as_json)):
+            path = root / folder / f"{board.uid}.json"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(as_json(board), encoding="utf-8")
+            written.append(path)
     return written
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)

@@ -9,7 +9,7 @@ from grafana.generator.board import Section, even
 from grafana.generator.looks import AREAS, AT_TTFT_TARGET, BARS, QUANTILES, WIDE
 from grafana.generator.metric import in_range, metric, quantile, quantile_in_range, rate
 from grafana.generator.palette import CAUSES, CLEAR, GOOD, PREFILL, QUEUE
-from grafana.generator.panels import Column, Face, Query, Style, answer, lines, listing, now, over_time
+from grafana.generator.panels import Answer, Column, Face, Query, Style, answer, lines, listing, now, over_time
 from grafana.generator.series import (
     NO_REQUESTS,
     NO_STALLS,
@@ -18,7 +18,6 @@ from grafana.generator.series import (
     WINDOW,
 )
 from grafana.generator.shared import culprits, sufferers
-from grafana_foundation_sdk.builders import stat
 
 # Seconds that answers were streaming: what stalls are a share of.
 DECODE_SECONDS = f"sum ({rate('inter_token_latency_seconds_sum')})"
@@ -182,7 +181,7 @@ def cost_model() -> Section:
 
 def _learned(
     title: str, text: str, query: Query, unit: str, steps: limits.Steps, decimals: int | None = None
-) -> stat.Panel:
+) -> Answer:
     """A figure of the cost model, which may not be known yet."""
     face = Face(filled=False, decimals=decimals)
     return answer(title, text, query, unit=unit, steps=steps, empty="Still learning", face=face)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grafana.generator import interference, limits, series
-from grafana.generator.board import Section, board, even, target_variables
+from grafana.generator.board import Board, Section, even, target_variables
 from grafana.generator.looks import AT_ITL_TARGET, AT_TTFT_TARGET, MEANS, OF_THE_CACHE, QUANTILES, WIDE
 from grafana.generator.metric import SCRAPED, in_range, increase, metric, quantile, quantile_in_range, rate
 from grafana.generator.palette import ALL, BAD, CLEAR, GOOD, PREFILL
-from grafana.generator.panels import FROM_ZERO, Column, Face, Look, Style, answer, lines, listing, now, over_time
+from grafana.generator.panels import FROM_ZERO, Column, Face, Lines, Look, Style, answer, lines, listing, now, over_time
 from grafana.generator.shared import culprits, dose_and_response, frozen_streams, silence, sufferers
-from grafana_foundation_sdk.builders import dashboard, timeseries
 
 UID = "prefillwatch-fleet"
 REPLICA = "job, instance"
@@ -32,8 +31,8 @@ DOWN = _down("${__data.fields.job}", "${__value.raw}")
 DOWN_FROM_LINE = _down("${__field.labels.job}", "${__field.labels.instance}")
 
 
-def fleet() -> dashboard.Dashboard:
-    return board(
+def fleet() -> Board:
+    return Board(
         UID,
         "Prefill interference: fleet",
         "All replicas, the worst first. Click a replica to see what happens on it.",
@@ -156,7 +155,7 @@ def _replicas() -> Section:
     return Section("Which replica is worst?", (even(8, table),))
 
 
-def _worst(title: str, text: str, expr: str, unit: str, empty: str, look: Look = FROM_ZERO) -> timeseries.Panel:
+def _worst(title: str, text: str, expr: str, unit: str, empty: str, look: Look = FROM_ZERO) -> Lines:
     """A line for each of the replicas with the most of something, which leads to its own dashboard. ``{}`` in the title
     stands for how many."""
     query = over_time(f"topk ({WORST}, {expr})", "{{instance}}")

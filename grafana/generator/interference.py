@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from grafana.generator.board import board, target_variables
+from grafana.generator.board import Board, target_variables
 from grafana.generator.capacity import kv_cache, traffic
 from grafana.generator.causes import causes, cost_model, first_tokens
 from grafana.generator.metric import increase
 from grafana.generator.symptoms import dose_and_response, frozen_now, gaps
 from grafana.generator.trust import trust
-from grafana_foundation_sdk.builders import dashboard
 
 UID = "prefillwatch-interference"
 
 
-def interference() -> dashboard.Dashboard:
+def interference() -> Board:
     sections = (
         frozen_now(),
         gaps(),
@@ -25,7 +24,7 @@ def interference() -> dashboard.Dashboard:
         traffic(),
         trust(),
     )
-    return board(
+    return Board(
         UID,
         "Prefill interference",
         "Which long prompts freeze whose answers on one vLLM deployment, and what to change.",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from grafana.generator import limits
 from grafana.generator.metric import in_range, metric, quantile_in_range
 from grafana.generator.palette import ALL
-from grafana.generator.panels import Face, answer, now, ranking
+from grafana.generator.panels import Answer, Face, Ranking, answer, now, ranking
 from grafana.generator.series import NO_GAPS, NO_STALLS, OF_CAUSES, OF_SIZES
-from grafana_foundation_sdk.builders import bargauge, stat
 
 
-def frozen_streams() -> stat.Panel:
+def frozen_streams() -> Answer:
     return answer(
         "Frozen streams now",
         "Answers that stand still at this moment: their open gap already counts as a stall. Not those that their own "
@@ -23,7 +22,7 @@ def frozen_streams() -> stat.Panel:
     )
 
 
-def silence() -> stat.Panel:
+def silence() -> Answer:
     return answer(
         "Longest silence",
         "How long the quietest streaming answer has been silent so far, and the longest gap that ended within the last "
@@ -38,7 +37,7 @@ def silence() -> stat.Panel:
     )
 
 
-def dose_and_response() -> bargauge.Panel:
+def dose_and_response() -> Ranking:
     return ranking(
         "Dose and response: ITL p99 by concurrent prompt (tokens)",
         "Over all the time shown, longest gaps first: how much longer a gap is while a prompt of that size is read, by "
@@ -54,7 +53,7 @@ def dose_and_response() -> bargauge.Panel:
     )
 
 
-def culprits() -> bargauge.Panel:
+def culprits() -> Ranking:
     return ranking(
         "Who causes it: stall seconds by prompt size (tokens)",
         "All the time shown, by the prompt tokens of the request that inflicted them, most first.",
@@ -66,7 +65,7 @@ def culprits() -> bargauge.Panel:
     )
 
 
-def sufferers() -> bargauge.Panel:
+def sufferers() -> Ranking:
     return ranking(
         "Who suffers: stall seconds by cause",
         "All the time shown, summed over streams, most first.",

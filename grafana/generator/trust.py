@@ -7,8 +7,7 @@ from grafana.generator.board import Section, even
 from grafana.generator.looks import MEANS, WIDE
 from grafana.generator.metric import in_range, metric, quantile, rate
 from grafana.generator.palette import ALL, BAD, CLEAR
-from grafana.generator.panels import Face, Query, Style, answer, lines, now, over_time
-from grafana_foundation_sdk.builders import stat
+from grafana.generator.panels import Answer, Face, Query, Style, answer, lines, now, over_time
 
 NO_REPORT = "prefillwatch does not report"
 
@@ -123,13 +122,13 @@ def trust() -> Section:
     return Section("Can these figures be trusted?", (alive, measured, even(7, delays, cores, scrape)))
 
 
-def _is_so(title: str, text: str, query: Query, no: str = "No", yes: str = "Yes") -> stat.Panel:
+def _is_so(title: str, text: str, query: Query, no: str = "No", yes: str = "Yes") -> Answer:
     """Something that is 1 or 0, and should be 1."""
     face = Face(zero=no, one=yes)
     return answer(title, text, query, unit="none", steps=limits.MUST_BE_ONE, empty=NO_REPORT, face=face)
 
 
-def _share_lost(title: str, text: str, query: Query, empty: str) -> stat.Panel:
+def _share_lost(title: str, text: str, query: Query, empty: str) -> Answer:
     """A share of what is measured that is lost or spoilt."""
     face = Face(zero="None", decimals=2)
     return answer(title, text, query, unit="percentunit", steps=limits.OWN_LOSS, empty=empty, face=face)

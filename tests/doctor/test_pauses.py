@@ -164,7 +164,7 @@ def test_a_plugin_with_coarse_buckets_shows_nothing_either() -> None:
         (server(gaps((100, 0.02)), steps=(6000.0,)), "Too few tokens to tell: 100 gaps"),
         (server(gaps((1000, 0.02)), steps=(8.0,)), "no long prompt came"),
         (replace(server(gaps((1000, 0.02))), moments=(Moment(running=1),)), "Only one stream at a time"),
-        (server(None), "tells nothing of the time between tokens"),
+        (server(None), "reports nothing of the time between tokens"),
     ],
 )
 def test_where_it_cannot_be_told(figures: Figures, words: str) -> None:

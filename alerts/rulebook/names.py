@@ -33,6 +33,10 @@ class Names:
         self.fleet_deadlines = f"job_model:{prefix('token_deadlines')}:sum_{rate}"
         self.fleet_deadline_misses = f"job_model:{prefix('token_deadline_misses')}:sum_{rate}"
         self.fleet_misses = f"job_model:{prefix('deadline_misses_per_deadlines')}:ratio_{rate}"
+        # Autoscalers multiply by the sum of the first; see deploy/kubernetes/autoscaling.
+        self.fleet_capacity_sum = f"job_model:{prefix('capacity_pressure_ratio')}:sum"
+        self.fleet_capacity = f"job_model:{prefix('capacity_pressure_ratio')}:avg"
+        self.fleet_interference = f"job_model:{prefix('interference_pressure_ratio')}:max"
         self.gaps = f"job_model:{prefix('gaps')}:sum_{rate}"
         self.slow_gaps = f"job_model:{prefix('slow_gaps')}:sum_{rate}"
 

@@ -20,7 +20,7 @@ def replica_recordings(source: Source) -> tuple[Recording, ...]:
 
 def fleet_recordings(source: Source) -> tuple[Recording, ...]:
     names = Names(source)
-    return (*_fleet_gaps(names), *_fleet_first_tokens(names), *_fleet_stalls(names), *_fleet_deadlines(names))
+    return (*_fleet_gaps(names), *_fleet_first_tokens(names), *_fleet_stalls(names), *_fleet_deadlines(names), *_fleet_pressures(names))
 
 
 def budget_recordings(source: Source) -> tuple[Recording, ...]:
@@ -127,6 +127,17 @@ def _fleet_first_tokens(n: Names) -> list[Recording]:
             Recording(n.fleet_by_size(family, "p99"), promql(f"histogram_quantile(0.99, {buckets})")),
         ]
     return rules
+
+
+def _fleet_pressures(n: Names) -> list[Recording]:
+    """The load of all replicas, in replicas that it just fills; in the mean; and the worst of the other pressure."""
+    replicas, capacity = n.source.replica_labels, n.metric("capacity_pressure_ratio")
+    interference = n.metric("interference_pressure_ratio")
+    return [
+        Recording(n.fleet_capacity_sum, promql(f"sum without ({replicas}) ({capacity})")),
+        Recording(n.fleet_capacity, promql(f"avg without ({replicas}) ({capacity})")),
+        Recording(n.fleet_interference, promql(f"max without ({replicas}) ({interference})")),
+    ]
 
 
 def _fleet_stalls(n: Names) -> list[Recording]:

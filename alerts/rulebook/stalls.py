@@ -6,6 +6,7 @@ from textwrap import indent
 
 from alerts.rulebook.names import Names
 from alerts.rulebook.rule import (
+    VALUE_AS_RATE,
     VALUE_AS_SECONDS,
     VALUE_AS_SHARE,
     Alert,
@@ -57,7 +58,12 @@ def held_back_by(n: Names, cause: str) -> str:
 
 def stall_alerts(source: Source) -> tuple[Alert, ...]:
     names = Names(source)
-    return (_stream_freeze(names), _prefill_interference(names), *_not_prefill(names))
+    return (
+        _stream_freeze(names),
+        _prefill_interference(names),
+        _interference_pressure(names),
+        *_not_prefill(names),
+    )
 
 
 def _stream_freeze(n: Names) -> Alert:
@@ -122,6 +128,26 @@ def _prefill_interference(n: Names) -> Alert:
             f"Over {n.window}, readers of {label('model')} on {label(s.replica_label)} lost {VALUE_AS_SHARE} of their "
             f"decoding time (limit {share(s.threshold('stall_share'))}) to the prefill of other requests' prompts. "
             f"Stall seconds by size of the prompt to blame: {_culprits(n)}. Advice: {_advice(n)}."
+        ),
+    )
+
+
+def _interference_pressure(n: Names) -> Alert:
+    s, name = n.source, "InterferencePressure"
+    capacity = asked(
+        n.here("capacity_pressure_ratio"), n.place, '{{ . | first | value | printf "%.2f" }}', "not known yet"
+    )
+    return Alert(
+        name=name,
+        severity="warning",
+        expr=promql(f"{n.metric('interference_pressure_ratio')} > {number(s.threshold('pressure'))}"),
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="Prompts in steps break the promise on gaps, which more replicas do not cure.",
+        description=(
+            f"On {label(s.replica_label)}, what prompts in steps add to the worst of the gaps of {label('model')} (or to "
+            f"waits behind one longer prompt) is {VALUE_AS_RATE} times what is promised. The same of too much load, "
+            f"which replicas do cure: {capacity}. Advice: {_advice(n)}."
         ),
     )
 

@@ -171,11 +171,14 @@ def _shares(expression: Any, world: World) -> Iterator[str]:
 
 
 def _is_share(node: Any) -> bool:
+    """Pressures are ratios that are no part of anything."""
     if isinstance(node, promql.Call) and node.func.name in OF_GAUGES:
         return _is_share(bare(node.args[0]).vector_selector)
     if isinstance(node, promql.AggregateExpr):
         return operator(node) in ("max", "min", "avg", "quantile") and _is_share(bare(node.expr))
-    return isinstance(node, promql.VectorSelector) and re.search(r"_ratio$|:ratio", node.name or "") is not None
+    if not isinstance(node, promql.VectorSelector):
+        return False
+    return re.search(r"(?<!_pressure)_ratio$|:ratio", node.name or "") is not None
 
 
 def _matchers(expression: Any, world: World) -> Iterator[str]:

@@ -66,6 +66,13 @@ FROZEN_SHARE: Final = 0.5
 #: A prompt of so many tokens or more, or such a step, may hold others up: the edge of the smallest bucket.
 LONG_TOKENS: Final = PROMPT_EDGES[0]
 
+# --- Pressures ---
+
+#: From here on a promise is not kept any more.
+PRESSURE: Final = 1.0
+#: To scale for, with room for what comes while another replica starts.
+PRESSURE_TARGET: Final = 0.8
+
 # --- First tokens ---
 
 SHORT_PROMPTS: Final = ("0-512", "512-2k")

@@ -9,6 +9,7 @@ Runbook = Literal[
     "ExporterDown",
     "FirstTokenStuck",
     "ITLBudgetBurn",
+    "InterferencePressure",
     "KVCacheNearlyFull",
     "KVSignalLost",
     "MeasurementUnreliable",

@@ -20,7 +20,13 @@ def replica_recordings(source: Source) -> tuple[Recording, ...]:
 
 def fleet_recordings(source: Source) -> tuple[Recording, ...]:
     names = Names(source)
-    return (*_fleet_gaps(names), *_fleet_first_tokens(names), *_fleet_stalls(names), *_fleet_deadlines(names), *_fleet_pressures(names))
+    return (
+        *_fleet_gaps(names),
+        *_fleet_first_tokens(names),
+        *_fleet_stalls(names),
+        *_fleet_deadlines(names),
+        *_fleet_pressures(names),
+    )
 
 
 def budget_recordings(source: Source) -> tuple[Recording, ...]:

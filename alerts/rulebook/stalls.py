@@ -145,8 +145,8 @@ def _interference_pressure(n: Names) -> Alert:
         keep=s.keep(name),
         summary="Prompts in steps break the promise on gaps, which more replicas do not cure.",
         description=(
-            f"On {label(s.replica_label)}, what prompts in steps add to the worst of the gaps of {label('model')} (or to "
-            f"waits behind one longer prompt) is {VALUE_AS_RATE} times what is promised. The same of too much load, "
+            f"On {label(s.replica_label)}, what prompts in steps add to the worst of the gaps of {label('model')} (or "
+            f"to waits behind one longer prompt) is {VALUE_AS_RATE} times what is promised. The same of too much load, "
             f"which replicas do cure: {capacity}. Advice: {_advice(n)}."
         ),
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from grafana.generator import interference, limits, series
 from grafana.generator.board import Board, Section, even, target_variables
-from grafana.generator.looks import AT_ITL_TARGET, AT_TTFT_TARGET, MEANS, OF_THE_CACHE, QUANTILES, WIDE
+from grafana.generator.looks import AT_ITL_TARGET, AT_ONE, AT_TTFT_TARGET, MEANS, OF_THE_CACHE, QUANTILES, WIDE
 from grafana.generator.metric import SCRAPED, in_range, increase, metric, quantile, quantile_in_range, rate
 from grafana.generator.palette import ALL, BAD, CLEAR, GOOD, PREFILL
 from grafana.generator.panels import FROM_ZERO, Column, Face, Lines, Look, Style, answer, lines, listing, now, over_time
@@ -219,4 +219,19 @@ def _load() -> Section:
         NOT_TOLD,
         MEANS,
     )
-    return Section("Load", (even(8, first_tokens, waiting), even(8, cache, preempted)))
+    return Section("Load", (even(8, _pressures()), even(8, first_tokens, waiting), even(8, cache, preempted)))
+
+
+def _pressures() -> Lines:
+    return lines(
+        "More replicas, or a smaller step?",
+        "1 is a promise that is just kept. Capacity, in the mean of the replicas: what more of them take away, so that "
+        "replicas times this is how many there should be. Interference, of the worst replica: what prompts in steps do "
+        "to others, which replicas do not take away; the step to set is in the alert InterferencePressure and on the "
+        "replica's dashboard.",
+        over_time(f"avg by (model) ({metric('capacity_pressure_ratio')})", "capacity, {{model}}"),
+        over_time(f"max by (model) ({metric('interference_pressure_ratio')})", "interference, {{model}}"),
+        unit="none",
+        empty="Nobody was served yet",
+        look=replace(FROM_ZERO, limit=AT_ONE),
+    )

@@ -13,6 +13,8 @@ ALWAYS_A_STALL_S = limits.STALL_ALWAYS
 #: Promised time to first token, and the time after which people give up.
 TTFT_TARGET_S = limits.FIRST_TOKEN_PROMISE
 TTFT_LOST_S = 10.0
+#: A promise that is just kept.
+PRESSURE = limits.PRESSURE
 #: Of what we measure, lost or spoilt.
 OWN_LOSS_SHARE = limits.DROPPED_SHARE
 #: Below it no advice is given.

@@ -8,6 +8,8 @@ from grafana.generator.panels import Look
 
 AT_ITL_TARGET: limits.Steps = ((None, "transparent"), (limits.ITL_TARGET_S, BAD))
 AT_TTFT_TARGET: limits.Steps = ((None, "transparent"), (limits.TTFT_TARGET_S, BAD))
+#: A promise that is just kept.
+AT_ONE: limits.Steps = ((None, "transparent"), (limits.PRESSURE, BAD))
 
 #: What happens so often: its mean is worth telling, its most is chance.
 MEANS = Look(low=0, calcs=("mean",))

@@ -28,8 +28,8 @@ def _strict(optional: dict[str, Any], **needed: Any) -> dict[str, Any]:
     return {"type": "object", "properties": fields, "required": list(needed), "additionalProperties": False}
 
 
-#: The schema of KEDA is in no package that installs without much else, so the fields that we use are written here, as its
-#: custom resource definition and the page of its prometheus trigger (whose values are all texts) have them.
+#: KEDA's schema is in no package that installs without much else, so the fields that we use are written down here, as
+#: its custom resource definition and the page of its prometheus trigger have them: all its values are texts.
 SCALED_OBJECT = _strict(
     {},
     apiVersion={"const": "keda.sh/v1alpha1"},

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from prefillwatch.doctor import cache, pauses, tradeoffs, trust, waiting
+from prefillwatch.doctor import cache, pauses, pressure, tradeoffs, trust, waiting
 from prefillwatch.doctor.figures import Figures
 from prefillwatch.doctor.finding import Finding, Measurement, Seen, Sort
 from prefillwatch.doctor.look import Look
@@ -99,6 +99,7 @@ def _findings(figures: Figures, look: Look) -> Iterator[Finding]:
     yield waiting.late_first_tokens(figures)
     yield waiting.queue_saturation(figures)
     yield waiting.head_of_line(figures)
+    yield from pressure.pressures(figures)
     yield cache.nearly_full(figures)
     yield cache.preempted(figures)
     yield from trust.blind_spots(figures)

@@ -165,6 +165,11 @@ class Figures:
     kv_capacity: float | None = None
     kv_free: float | None = None
     trust: Trust | None = None
+    #: How far over the promises, of the model that is furthest: what replicas cure, and what they do not.
+    capacity_pressure: float | None = None
+    interference_pressure: float | None = None
+    #: Prompt tokens that may wait.
+    advised_queue: int | None = None
 
     @property
     def is_sidecar(self) -> bool:

@@ -59,6 +59,9 @@ def _of_sidecar(look: Look, span: Span) -> Figures:
         kv_capacity=page.total(table.KV_CACHE_CAPACITY.name),
         kv_free=page.total(table.KV_CACHE_FREE.name),
         trust=_trust(span),
+        capacity_pressure=page.highest(table.CAPACITY_PRESSURE.name),
+        interference_pressure=page.highest(table.INTERFERENCE_PRESSURE.name),
+        advised_queue=_whole(page.highest(table.ADVISED_MAX_QUEUED_TOKENS.name)),
     )
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from prefillwatch.analysis.arrays import FloatArray, IntArray
+from prefillwatch.analysis.engines import Engines
 from prefillwatch.analysis.figures import Figures
 from prefillwatch.analysis.populations import GapPopulations
 from prefillwatch.analysis.requests import PromptBuckets
-from prefillwatch.analysis.steps import PrefillTimeline
 from prefillwatch.analysis.tokens import GapBook, Gaps
 from prefillwatch.units import MS
 
@@ -30,12 +30,11 @@ class Judged:
 def test_a_gap_waits_a_quarter_of_a_second_for_its_step_and_no_longer(after_ms: int, said: list[float]) -> None:
     judged = Judged()
     populations = GapPopulations(
-        PrefillTimeline(),
+        Engines(),
         GapBook(),
         PromptBuckets(),
         cast("Figures", judged),
         lambda ends_ns: np.zeros(len(ends_ns), np.bool_),
-        lambda: 0,
         lambda _: None,
         1 << 60,
     )

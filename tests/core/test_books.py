@@ -33,7 +33,7 @@ def empty(observed: Observed) -> None:
     queue = ledger.timeline._queue
     assert not ledger.requests
     assert not len(ledger.book)
-    assert ledger.heartbeat.decoding == 0
+    assert ledger.engines.decoding == 0
     assert not any(ledger._figures._decoding.values())
     assert not ledger._figures._unsized
     left = [ledger.causes.watch.open, ledger.causes.watch._owners, ledger.causes._waits._late]

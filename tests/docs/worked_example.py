@@ -86,11 +86,11 @@ def _steps_of(scene: Scene) -> list[StepFacts]:
     """The list that final steps will be in."""
     facts: list[StepFacts] = []
     causes = scene.observed.ledger.causes
-    tell: Callable[[list[StepFacts]], None] = causes.facts
+    tell: Callable[[int, list[StepFacts]], None] = causes.facts
 
-    def noted(final: list[StepFacts]) -> None:
+    def noted(engine: int, final: list[StepFacts]) -> None:
         facts.extend(final)
-        tell(final)
+        tell(engine, final)
 
     causes.facts = noted  # type: ignore[method-assign,assignment]
     return facts

@@ -139,5 +139,5 @@ def test_books_are_even_when_all_are_over() -> None:
     request.ends(2500)
     scene.play()
     assert scene.observed.values(table.DECODING_STREAMS)[("m",)] == 0
-    assert scene.observed.ledger.heartbeat.decoding == 0
+    assert scene.observed.ledger.engines.decoding == 0
     assert frozen(scene, 50_000) == 0

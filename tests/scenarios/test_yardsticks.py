@@ -31,7 +31,7 @@ def test_work_that_nobody_reads_is_neither_clear_nor_a_pause() -> None:
     scene.healthy(500, 12_000, running=8)
     scene.play(until=9900)
     assert baseline_ms(scene) == pytest.approx(15, abs=1)
-    assert scene.observed.ledger.heartbeat.clear_step_ns / 1e6 == pytest.approx(15, abs=1)
+    assert scene.observed.ledger.engines.clear_step_ns / 1e6 == pytest.approx(15, abs=1)
     assert scene.observed.values(table.INTER_TOKEN_LATENCY_P99)[("m", "1m", "clear")] < 0.03
     scene.play()
     assert set(scene.stalls()) == {"unattributed"}

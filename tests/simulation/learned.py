@@ -47,11 +47,11 @@ def learned(observed: Observed, ranks: list[Rank]) -> Learned:
     advice = None
     for told in advice_now(observed.view()).values():
         if told["advised_max_batched_tokens"] is not None and cost:
-            decoding = ledger.heartbeat.decoding
+            decoding = ledger.engines.decoding
             full = clear + cost * max(told["advised_max_batched_tokens"] - decoding, 0)
             advice = full / (1000 * told["target_gap_seconds"])
     return Learned(
-        clear=ledger.heartbeat.clear_step_ns / MS / clear if ledger.heartbeat.clear_step_ns else None,
+        clear=ledger.engines.clear_step_ns / MS / clear if ledger.engines.clear_step_ns else None,
         base=line.base_ns / MS / clear if line else None,
         cost=line.token_ns / MS / cost if line and cost else None,
         budget=engine.budget / scheduling.budget if engine.proven and scheduling.chunked else None,

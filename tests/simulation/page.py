@@ -172,9 +172,8 @@ Held against the goals: precision 0.99, recall 0.97, right names 0.98 for vLLM o
 
 ## What is known of these
 
-- **Several ranks behind one door**: their steps interleave, and streams are not assigned to ranks; the stalls
-  are found, and the blame for them goes to prompts of other ranks as well. A prompt of a rank **out of sight**
-  is blamed on whoever is in sight, where somebody is.
+- **Several ranks behind one door**: streams are assigned to ranks by how they move; while a prompt waits it may be on
+  any. A prompt of a rank **out of sight** is blamed on whoever is in sight, where somebody is.
 - **Slices, rests and delays**: where prompts are read beside each other or later than they could be, the names
   follow an order that the engine did not have.
 - **Stream interval**: short steps disappear between two reads; a prompt that is read in one of them is not seen

@@ -35,6 +35,7 @@ Rooms, each entered by its front door; imports point down::
     verdicts/  deadlines/        stalls, waits, their causes and incidents; promises
     facts                        `Sink`: everything that leaves
     delays                       values: a stall, a wait, an incident, and what is known of them
+    engines/                     several behind one door: which stream is on which, each with steps of its own
     steps/     requests/         heartbeat, queue, packing, timeline; one request and its prompt
     cost/      tokens/           what a step costs; gaps, baselines, windows
     settings, tuning, arrays     what operators set; the numbers of the method; kinds of arrays

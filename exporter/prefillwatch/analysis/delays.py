@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from prefillwatch.analysis.cost import KnownCost
-from prefillwatch.analysis.requests import Request
+from prefillwatch.analysis.requests import NOWHERE, Place, Request
 from prefillwatch.analysis.tuning import DEFAULT
 from prefillwatch.contract.causes import UNATTRIBUTED
 
@@ -72,6 +72,7 @@ class Stall(Delay):
 
     kind: str = FREEZE
     slot: int = -1
+    place: Place | None = None
     tokens: float = 1.0  # that ended it, in units of the stream's average token event
     events: int = 1  # token events in that read
     held_back: float = 0.0  # tokens beyond those that the length of their text betrays
@@ -80,6 +81,11 @@ class Stall(Delay):
     cost: KnownCost = field(default_factory=KnownCost)  # known before it ended, so not learned from it
     common_ns: int = -1  # longest time in it in which no stream got a token; -1 not measured yet
     ticks: int = 0  # engine steps seen inside
+
+    @property
+    def engine(self) -> int:
+        """The number of its stream's engine among several; negative: not known."""
+        return self.place.engine if self.place is not None else NOWHERE
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

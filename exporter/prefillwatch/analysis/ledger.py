@@ -7,7 +7,7 @@ in order of time, since what froze which stream shows only in the whole picture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -16,6 +16,7 @@ import numpy as np
 from prefillwatch.analysis.arrays import by_value
 from prefillwatch.analysis.cost import Costs
 from prefillwatch.analysis.deadlines import Promises
+from prefillwatch.analysis.engines import Engines
 from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.figures import Figures
 from prefillwatch.analysis.model_books import Models
@@ -23,7 +24,7 @@ from prefillwatch.analysis.populations import GapPopulations
 from prefillwatch.analysis.pressure import Pressures
 from prefillwatch.analysis.requests import CLIENT_CLOSED, LOST, PromptBuckets, PromptSizing, Request
 from prefillwatch.analysis.settings import AnalysisSettings
-from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, Step
+from prefillwatch.analysis.steps import Step
 from prefillwatch.analysis.tokens import Flow, GapBook, Gaps, ReadLog
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.analysis.verdicts import EnginePage, Silence, StallTracker, StallWatch
@@ -45,13 +46,12 @@ class Ledger:
         #: What the stories of incidents are made from.
         self.reads = ReadLog()
         self._flow = Flow(tuning.flow)
-        self.timeline = PrefillTimeline(tuning)
-        self.heartbeat = Heartbeat(self.timeline.clear, tuning.clock)
+        self.engines = Engines(tuning)
+        #: Of the first engine; what it has learned is of all.
+        self.timeline = self.engines.timeline
         self.costs = Costs(self.timeline.clear, lambda: self.timeline.engine.cost, self.buckets.edges[0], tuning)
         watch = StallWatch(settings.stall, self.book, tuning.verdicts, tuning.gaps)
-        self.causes = StallTracker(
-            watch, self.heartbeat, self.timeline, self.buckets, sink, settings.wait, self.costs, tuning
-        )
+        self.causes = StallTracker(watch, self.engines, self.buckets, sink, settings.wait, self.costs, tuning)
         self.shortest_stall_ns = watch.shortest_ns
         #: To be called before a read after that long, or with a long text, is noted.
         self.returned = watch.returned
@@ -59,17 +59,16 @@ class Ledger:
         self.onlooker: Callable[[list[int], list[int], list[int]], None] | None = None
         self._figures = Figures(self.models, self.costs, self.buckets, sink, tuning.gaps)
         self._populations = GapPopulations(
-            self.timeline,
+            self.engines,
             self.book,
             self.buckets,
             self._figures,
             self.causes.lagged_at,
-            lambda: self.heartbeat.clear_step_ns,
             watch.owner,
             watch.shortest_ns,
             tuning,
         )
-        self.pressures = Pressures(settings.slo, self.costs, self.heartbeat, self.timeline, sink, tuning)
+        self.pressures = Pressures(settings.slo, self.costs, self.engines, sink, tuning)
         self._promises = Promises(settings.slo, self.book, sink)
         self._reads: tuple[list[int], list[int], list[int]] = ([], [], [])
         slots, times, counts = self._reads
@@ -104,7 +103,7 @@ class Ledger:
         """The answer is a stream, whatever was read in the request."""
         if not request.streaming:
             request.streaming = True
-            self.timeline.streams(request.rid)
+            self.engines.streams(request.rid)
 
     def sent(self, request: Request, time_ns: int) -> None:
         again = bool(request.sent_ns)
@@ -112,9 +111,9 @@ class Ledger:
         if request.generating and not again:
             tokens, uncached = request.prompt_tokens, request.uncached_tokens
             if request.prompts > 1 and request.streaming:
-                self.timeline.sent_several(request.rid, time_ns, request.prompts, tokens, uncached)
+                self.engines.sent_several(request.rid, time_ns, request.prompts, tokens, uncached)
             else:
-                self.timeline.sent(request.rid, time_ns, tokens, uncached, streamed=request.streaming)
+                self.engines.sent(request.rid, time_ns, tokens, uncached, streamed=request.streaming)
             self.causes.sent(request)
             self.pressures.sent(request, time_ns)
         elif request.works and not again:
@@ -132,9 +131,9 @@ class Ledger:
     def _size(self, request: Request, *, sure: bool = True) -> None:
         tokens, uncached = request.prompt_tokens, request.uncached_tokens
         if request.prompts > 1 and request.streaming:
-            self.timeline.sized_several(request.rid, request.prompts, tokens, uncached, sure=sure)
+            self.engines.sized_several(request.rid, request.prompts, tokens, uncached, sure=sure)
         else:
-            self.timeline.sized(request.rid, tokens, uncached, sure=sure)
+            self.engines.sized(request.rid, tokens, uncached, sure=sure)
 
     def token(self, request: Request, choice: int, time_ns: int, events: int, chars: int = 0, tokens: int = 0) -> None:
         """A read completed so many token events of this choice; ``chars`` long is their text, and they carried so many
@@ -173,7 +172,7 @@ class Ledger:
         if choice in request.slots and choice not in request.over:
             request.over.add(choice)
             self._over.append((request, choice, time_ns))
-            self.heartbeat.leaves()
+            self.engines.leaves(request.slots[choice])
 
     def hole(self, request: Request) -> None:
         """Bytes of this request were lost: no gap is measured across."""
@@ -207,8 +206,8 @@ class Ledger:
     def hole_in_all(self, now_ns: int) -> None:
         """A packet of a tap was lost: reads of any stream of its relay may be missing from the engine's steps."""
         self._work_through_reads()
-        self.heartbeat.hole()
-        self.timeline.hole(now_ns)
+        self.engines.hole()
+        self.engines.records_lost(now_ns)
         self.causes.hole(now_ns)
 
     def page(self, page: EnginePage) -> None:
@@ -216,11 +215,12 @@ class Ledger:
         given = [each for each in self.requests.values() if 0 < each.sent_ns < page.at_ns - NS and each.generating]
         awaiting = sum(1 for each in given if each.in_prefill)
         ours = sum(each.sequences for each in self.requests.values() if each.sent_ns and each.generating)
+        self.engines.told(page.engines, page.at_ns)
         self.causes.page(replace(page, in_flight=len(given), awaiting=awaiting, ours_at_most=ours))
         self._reads_on = page.reads_on
         decoding = sum(request.decoding for request in self.requests.values())
         if page.running is not None and page.running + (page.waiting or 0) <= decoding:
-            self.timeline.nobody_reads_on(page.at_ns)
+            self.engines.nobody_reads_on(page.at_ns)
 
     def cache_reported(self, block_size: int | None, *, in_use: bool | None) -> None:
         """What upstream's metrics say of its prefix cache; None: nothing."""
@@ -234,8 +234,9 @@ class Ledger:
         """The exchange is over; its books close with the next `advance`, behind the reads that came before. With the
         outcome `LOST` its end is not known: it counts as no request, and no promise is judged by it."""
         request.prefix = ()
-        for _ in range(request.decoding):
-            self.heartbeat.leaves()
+        for choice, slot in request.slots.items():
+            if choice not in request.over:
+                self.engines.leaves(slot)
         self._ended.append((request, time_ns, outcome))
 
     def _open(self, request: Request, choice: int, time_ns: int, *, seen: bool = True) -> int:
@@ -244,14 +245,15 @@ class Ledger:
         self._flow.begin(slot, time_ns, time_ns - request.sent_ns if request.sent_ns and seen else 0)
         self._promises.begin(slot)
         self.causes.watch.begin(slot, request, time_ns)
-        self.heartbeat.joined(slot, time_ns, seen=seen)
+        first = not request.first_ns
+        place = self.engines.joined(slot, time_ns, request.rid if first else None, seen=seen)
+        request.place = request.place or place
         self._figures.decoding(request.model, 1, time_ns)
         if request.prompts > 1 and len(request.slots) == request.sequences:
-            self.timeline.gone(-request.rid, time_ns)  # all of its prompts have been read
-        if not request.first_ns:
+            self.engines.gone(-request.rid, time_ns)  # all of its prompts have been read
+        if first:
             request.first_ns = time_ns
             request.doubtful = False
-            self.timeline.first_token(request.rid, time_ns)
             self.causes.first_token(request, time_ns)
             if seen:
                 self.pressures.first_token(request, time_ns)
@@ -266,26 +268,27 @@ class Ledger:
     def advance(self, now_ns: int) -> None:
         """Work through everything reported so far. Call every 50 to 200 ms."""
         self._work_through_reads()
-        self._steps(self.heartbeat.flush(now_ns))
+        self._steps(self.engines.flush(now_ns))
+        self.engines.place(now_ns)
         self._end_choices()
-        self.timeline.settle(now_ns)
+        self.engines.settle(now_ns)
         self._populations.advance(now_ns)
-        facts = self.timeline.drain_final()
-        self.causes.facts(facts)
-        self._figures.steps(facts)
-        self.pressures.steps(self._figures.busiest, facts)
-        for split in self.timeline.drain_splits():
-            request = self.causes.request(cast("int", split.rid))
+        for engine, facts in self.engines.drain_final():
+            self.causes.facts(engine, facts)
+            self._figures.steps(facts)
+            self.pressures.steps(self._figures.busiest, facts)
+        for rid, queue_ns, prefill_ns in self.engines.drain_splits():
+            request = self.causes.request(cast("int", rid))
             if request is not None:
-                self._figures.split(request, split.queue_ns, split.prefill_ns)
-                self.pressures.split(request, split.queue_ns, split.prefill_ns)
+                self._figures.split(request, queue_ns, prefill_ns)
+                self.pressures.split(request, queue_ns, prefill_ns)
         ended, self._ended = self._ended, []
         for request, time_ns, outcome in ended:
             if request.prompts > 1:
-                self.timeline.gone(-request.rid, time_ns)
+                self.engines.gone(-request.rid, time_ns)
             if not request.first_ns:
                 self.pressures.gone(request)
-                self.timeline.gone(request.rid, time_ns, reads_on=self._reads_on and outcome == CLIENT_CLOSED)
+                self.engines.gone(request.rid, time_ns, reads_on=self._reads_on and outcome == CLIENT_CLOSED)
             self.timeline.unread.end(request.rid, time_ns)
             if request.control:
                 self.causes.control_over(request, time_ns, outcome)
@@ -296,7 +299,7 @@ class Ledger:
             for choice, slot in request.slots.items():
                 self.book.close(slot)
                 if choice not in request.over:
-                    self.heartbeat.left(slot)
+                    self.engines.left(slot)
             self._figures.decoding(request.model, -request.decoding, time_ns)
             self.requests.pop(request.rid, None)
         self.pressures.advance(now_ns)
@@ -313,7 +316,7 @@ class Ledger:
         for column in self._reads:
             column.clear()
         order = np.argsort(batch.end_ns, kind="stable")
-        self._steps(self.heartbeat.feed(batch.slot[order], batch.end_ns[order]))
+        self._steps(self.engines.feed(batch.slot[order], batch.end_ns[order]))
         self._figures.tokens(self.book.generated(batch), batch.coalesced)
         for model, own in by_value(batch.read_model):
             self._figures.token_times(model, batch.read_ns[own], batch.read_events[own])
@@ -327,13 +330,14 @@ class Ledger:
             self._figures.gaps_ended(model, its)
             self._promises.gaps(model, its)
 
-    def _steps(self, steps: list[Step]) -> None:
-        self.timeline.steps(steps)
-        self.causes.steps(steps)
+    def _steps(self, found: Iterable[tuple[int, list[Step]]]) -> None:
+        for engine, steps in found:
+            self.engines.steps(engine, steps)
+            self.causes.steps(engine, steps)
 
     def silences(self, now_ns: int) -> list[Silence]:
         """What is silent now, and which of it is frozen: the one answer for metrics, API, page and alerts."""
-        return self.causes.watch.silences(now_ns, self.heartbeat.clear_step_ns)
+        return self.causes.watch.silences(now_ns, self.engines.clear_step_ns)
 
     def _end_choices(self) -> None:
         over, self._over = self._over, []
@@ -341,7 +345,7 @@ class Ledger:
             if choice in request.over and request.rid in self.requests:  # it may have gone on, or be over already
                 slot = request.slots[choice]
                 self.book.finish(slot)
-                self.heartbeat.left(slot)
+                self.engines.left(slot)
                 self.causes.interrupted(slot)
                 self._figures.decoding(request.model, -1, time_ns)
 
@@ -351,9 +355,9 @@ class Ledger:
         waiting = [over for over in self._over if over[:2] != (request, choice)]
         if len(waiting) < len(self._over):
             self._over = waiting
-            self.heartbeat.stays()
+            self.engines.stays(request.slots[choice])
             return
         slot = request.slots[choice]
         self.book.finish(slot, done=False)
-        self.heartbeat.joined(slot, time_ns)
+        self.engines.joined(slot, time_ns)
         self._figures.decoding(request.model, 1, time_ns)

@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 
 from prefillwatch.analysis.arrays import BoolArray, FloatArray, IntArray, by_value
+from prefillwatch.analysis.engines import Engines
 from prefillwatch.analysis.figures import Figures
 from prefillwatch.analysis.model_books import UNKNOWN
 from prefillwatch.analysis.requests import NONE, PromptBuckets, Request
-from prefillwatch.analysis.steps import PrefillTimeline
 from prefillwatch.analysis.tokens import GapBook, Gaps, PendingGaps
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.units import NS
@@ -27,8 +27,8 @@ _MOST_NAMED: Final = 16
 
 
 class GapPopulations:
-    """``lagged`` says of moments whether we could not read then, ``clear_step_ns`` what a step without a
-    prompt takes now, ``owner`` whose tokens go to a slot now. Gaps of ``long_ns`` are told with their request.
+    """``lagged`` says of moments whether we could not read then, ``owner`` whose tokens go to a slot now. Gaps of
+    ``long_ns`` are told with their request.
 
     Clear gaps make the baselines. A gap that is a delay by the baseline of its stream does not: a plateau of such gaps
     becomes the baseline when nobody caused it for a while.
@@ -36,21 +36,19 @@ class GapPopulations:
 
     def __init__(
         self,
-        timeline: PrefillTimeline,
+        engines: Engines,
         book: GapBook,
         buckets: PromptBuckets,
         figures: Figures,
         lagged: Callable[[IntArray], BoolArray],
-        clear_step_ns: Callable[[], int],
         owner: Callable[[int], Request | None],
         long_ns: int,
         tuning: Tuning = DEFAULT,
     ) -> None:
         self._patience_ns = tuning.gaps.patience_ns
         self._flow = tuning.flow
-        self._clear_step_ns = clear_step_ns
         self._slow_since_ns: dict[int, int] = {}  # by model: since when no gap was like its baseline
-        self._timeline = timeline
+        self._engines = engines
         self._book = book
         self._buckets = buckets
         self._figures = figures
@@ -73,11 +71,11 @@ class GapPopulations:
 
     def advance(self, now_ns: int) -> None:
         """Judge what can be judged by now, or cannot wait. Clear gaps make the baselines."""
-        gaps = self._unjudged.due(max(self._timeline.settled_ns, now_ns - self._patience_ns))
+        gaps = self._unjudged.due(max(self._engines.settled_ns, now_ns - self._patience_ns))
         if gaps is not None:
-            overlap = self._timeline.in_service(gaps.start_ns, gaps.end_ns)
+            overlap = self._engines.in_service(gaps.slot, gaps.start_ns, gaps.end_ns)
             seconds = (gaps.end_ns - gaps.start_ns) / NS
-            unread = self._timeline.unread.during_many(gaps.start_ns, gaps.end_ns)
+            unread = self._engines.timeline.unread.during_many(gaps.start_ns, gaps.end_ns)
             in_service = np.where(unread & (overlap.tokens == 0), UNKNOWN, overlap.tokens)
             lagged = self._lagged(gaps.end_ns)
             per_token, teaches = seconds / gaps.events, gaps.teaches & ~lagged
@@ -92,9 +90,9 @@ class GapPopulations:
                 self._finish(gaps.pick(final), overlap.tokens[final])
             else:
                 self._finish(gaps, overlap.tokens)
-        gaps = self._unsettled.due(self._timeline.settled_ns)
+        gaps = self._unsettled.due(self._engines.settled_ns)
         if gaps is not None:
-            self._finish(gaps, self._timeline.in_service(gaps.start_ns, gaps.end_ns).tokens)
+            self._finish(gaps, self._engines.in_service(gaps.slot, gaps.start_ns, gaps.end_ns).tokens)
 
     def _teach(self, gaps: Gaps, per_token: FloatArray, clear: BoolArray) -> None:
         """Let clear gaps make the baselines."""
@@ -103,7 +101,7 @@ class GapPopulations:
             which = np.flatnonzero(slow)
             known = self._book.own_baselines(gaps.slot[which])
             known[np.isnan(known)] = np.inf
-            step_s = self._clear_step_ns() / NS
+            step_s = self._engines.clear_step_ns / NS
             slow[which] = per_token[which] > self._flow.jump * np.maximum(known, step_s)
         for model, own in by_value(gaps.model[clear]) if slow.any() or self._slow_since_ns else ():
             its_slow, ends_ns = slow[clear][own], gaps.end_ns[clear][own]

@@ -45,6 +45,29 @@ class StepClock:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineRules:
+    """Streams to engines, where there are several behind one door (`engines.co_movement`)."""
+
+    near_ns: int = tunable(
+        3 * MS, "ns", "streams of one step are read within one or two milliseconds", "test_co_movement"
+    )
+    missed: float = tunable(0.05, "of reads", "of the same engine and not near the others'", "test_co_movement")
+    weight: float = tunable(0.5, "of a read", "neighbouring reads tell the same story twice", "test_co_movement")
+    fades: float = tunable(
+        0.995,
+        "per read",
+        "engines in step by chance are not for 200 steps",
+        "test_co_movement",
+    )
+    most_sure: float = tunable(12.0, "log odds", "what was certain can be unlearned soon", "test_co_movement")
+    enough: float = tunable(3.0, "log odds", "twenty to one", "test_engines")
+    patience_ns: int = tunable(1500 * MS, "ns", "a stream that reads seldom is placed by guess", "test_engines")
+    named_from: float = tunable(
+        0.9, "likelihood", "of its engine, before a stall is judged by that engine alone", "test_engines"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ClearSteps:
     """What a step takes without a prompt (`cost.clear_step`)."""
 
@@ -452,6 +475,7 @@ class Tuning:
 
     clock: StepClock = StepClock()
     clear_steps: ClearSteps = ClearSteps()
+    engines: EngineRules = EngineRules()
     first_tokens: FirstTokens = FirstTokens()
     packing: PackingRules = PackingRules()
     budget: BudgetSearch = BudgetSearch()

@@ -231,7 +231,7 @@ class Core:
         for finished in report.finished:
             request = engine_ids.find([*self._ledger.requests.values(), *self.ended], finished.request_id)
             if request is not None:
-                self._ledger.timeline.engine_prefill(request.rid, round(finished.prefill_s * NS))
+                self._ledger.engines.engine_prefill(request.rid, round(finished.prefill_s * NS))
 
     def _engine_links(self, given: EngineLinks, _: int) -> None:
         self.engine_links = given

@@ -129,3 +129,25 @@ def test_at_most_so_many_are_remembered() -> None:
         waiting.leave(f"r{number}", number * NS + 1)
     waiting.forget(0, 20)
     assert (len(waiting._known), len(waiting.left)) == (20, 20)
+
+
+def test_a_prompt_that_was_elsewhere_never_came() -> None:
+    waiting = room(a=1, b=2)
+    dropped = waiting.drop("a")
+    assert dropped is not None
+    assert dropped.rid == "a"
+    assert waiting["a"] is None
+    assert waiting.none_waited(round(0.5 * NS), round(1.5 * NS), 0)
+    assert names(list(waiting.unplaced.values())) == "b"
+    assert waiting.drop("a") is None
+
+
+def test_another_engine_may_have_what_waits() -> None:
+    waiting = room(a=1, b=2, c=3)
+    waiting.enter(prompt("silent", 1.5, streamed=False))
+    waiting.first_token("b", 4 * NS)
+    other = waiting.without_a_first_token()
+    assert list(other.waiting) == ["a", "c"]
+    assert [each.rid for each in other.silent] == ["silent"]
+    other.first_token("a", 5 * NS)
+    assert "a" in waiting.waiting

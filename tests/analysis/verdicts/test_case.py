@@ -11,9 +11,10 @@ import pytest
 
 from prefillwatch.analysis.cost import Costs, StepLaw
 from prefillwatch.analysis.delays import Stall
+from prefillwatch.analysis.engines import Engines
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import StallRule
-from prefillwatch.analysis.steps import PrefillTimeline, Step
+from prefillwatch.analysis.steps import Step
 from prefillwatch.analysis.tokens import GapBook
 from prefillwatch.analysis.verdicts.case import CaseBuilder
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
@@ -28,10 +29,10 @@ START, END = 100_000, 101_000
 class Scene:
     def __init__(self) -> None:
         self.evidence = EvidenceLog()
-        timeline = PrefillTimeline()
-        costs = Costs(timeline.clear, StepLaw, SMALLEST)
+        engines = Engines()
+        costs = Costs(engines.timeline.clear, StepLaw, SMALLEST)
         watch = StallWatch(StallRule(), GapBook())
-        self.builder = CaseBuilder(watch, timeline, self.evidence, costs, SMALLEST)
+        self.builder = CaseBuilder(watch, engines, self.evidence, costs, SMALLEST)
         self.stall = self.stalled(START, END)
 
     def stalled(self, start: float, end: float) -> Stall:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from prefillwatch.analysis.cost import Costs, StepLaw
-from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline
+from prefillwatch.analysis.engines import Engines
 from prefillwatch.analysis.tuning import DEFAULT, PressureRules
 from prefillwatch.units import NS
 
@@ -69,12 +69,10 @@ class Check(NamedTuple):
 class Forecaster:
     """Of one server. ``model`` of a call is the one whose steps the law is drawn from."""
 
-    def __init__(
-        self, costs: Costs, heartbeat: Heartbeat, timeline: PrefillTimeline, rules: PressureRules = DEFAULT.pressure
-    ) -> None:
+    def __init__(self, costs: Costs, engines: Engines, rules: PressureRules = DEFAULT.pressure) -> None:
         self._costs = costs
-        self._heartbeat = heartbeat
-        self._timeline = timeline
+        self._engines = engines
+        self._timeline = engines.timeline
         self._fewest = rules.fewest_requests
         self._pending: dict[Hashable, _Pending] = {}
         self._ahead = 0
@@ -155,11 +153,11 @@ class Forecaster:
         first_token_s = first_token_ns / NS
         known = self._range
         around = (first_token_s * known[0], first_token_s * known[1]) if known is not None else None
-        return Forecast(first_token_s, around, gap_ns / NS, self._heartbeat.decoding, steps, max(0, self._ahead))
+        return Forecast(first_token_s, around, gap_ns / NS, self._engines.decoding, steps, max(0, self._ahead))
 
     def _first_token_ns(self, law: StepLaw, uncached: int, cached: int) -> tuple[float, int, int]:
         """Time to the first token, the steps until then, and prompt tokens per step."""
-        engine, decoding, ahead = self._timeline.engine, self._heartbeat.decoding, max(0, self._ahead)
+        engine, decoding, ahead = self._timeline.engine, self._engines.decoding, max(0, self._ahead)
         clear_ns = self._clear_ns(law)
         whole = ahead + uncached
         per_step = max(1, engine.budget - decoding) if engine.chunked and engine.budget and engine.proven else whole
@@ -174,7 +172,7 @@ class Forecaster:
         return max(time_ns + self._overhead_ns, clear_ns), steps, per_step
 
     def _clear_ns(self, law: StepLaw) -> float:
-        return self._heartbeat.clear_step_ns or law.base_ns
+        return self._engines.clear_step_ns or law.base_ns
 
     def _law_now(self, model: int, now_ns: int) -> StepLaw | None:
         if now_ns >= self._law_until_ns:

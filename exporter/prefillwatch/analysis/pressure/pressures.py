@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from prefillwatch.analysis.cost import Costs
+from prefillwatch.analysis.engines import Engines
 from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.pressure.forecast import Forecast, Forecaster
 from prefillwatch.analysis.pressure.formula import first_token_promise, most_queued_tokens
 from prefillwatch.analysis.pressure.gauge import PressureGauge, StepShare
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import Slo
-from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, StepFacts
+from prefillwatch.analysis.steps import StepFacts
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.units import NS
 
@@ -28,19 +29,18 @@ class Pressures:
         self,
         slo: Slo,
         costs: Costs,
-        heartbeat: Heartbeat,
-        timeline: PrefillTimeline,
+        engines: Engines,
         sink: Sink,
         tuning: Tuning = DEFAULT,
     ) -> None:
         self._slo = slo
         self._costs = costs
-        self._timeline = timeline
+        self._timeline = engines.timeline
         self._sink = sink
         self._rules = tuning.pressure
         self._worst_fit = tuning.advice.worst_fit
-        self._heartbeat = heartbeat
-        self._forecaster = Forecaster(costs, heartbeat, timeline, tuning.pressure)
+        self._engines = engines
+        self._forecaster = Forecaster(costs, engines, tuning.pressure)
         self._models: dict[int, PressureGauge] = {}
         self._held_up: dict[int, float] = {}
         """Of requests whose time to first token is not split yet."""
@@ -129,7 +129,7 @@ class Pressures:
         gauge, law = self._models.get(model), self._costs.line(model)
         if gauge is None or law is None or law.fit < self._worst_fit:
             return None
-        engine, decoding = self._timeline.engine, self._heartbeat.decoding
+        engine, decoding = self._timeline.engine, self._engines.decoding
         per_step = max(law.largest, engine.budget - decoding if engine.chunked else 0)
         return most_queued_tokens(gauge.prompts, per_step / (law.step_ns(per_step) / NS))
 

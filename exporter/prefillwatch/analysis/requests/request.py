@@ -8,6 +8,16 @@ from typing import Final
 from prefillwatch.wire.trace_context import TraceParent
 
 _SPANS_KEPT: Final = 32
+#: In place of an engine's number.
+NOWHERE: Final = -1
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """Which engine of those behind one door a stream is on, once that is known, and how sure that was at its end."""
+
+    engine: int = NOWHERE
+    sure: float = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +57,7 @@ class Request:
     prompt_counted: bool = False  # prompt length and TTFT are in the histograms
     events_reported: bool = False  # usage in the stream reported the tokens of each event, and they are counted
     slots: dict[int, int] = field(default_factory=dict)  # choice -> slot in the token books
+    place: Place | None = None  # of its first choice
     over: set[int] = field(default_factory=set)  # choices that said that they are done
     blocked_since_ns: int = 0  # our write to the client is blocked from here
     blocked_spans: list[tuple[int, int]] = field(default_factory=list)  # (from, until), the latest of them

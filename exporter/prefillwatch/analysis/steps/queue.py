@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from dataclasses import replace
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -49,6 +50,23 @@ class PromptQueue:
 
     def __getitem__(self, rid: Hashable) -> Prompt | None:
         return self._known.get(rid)
+
+    def without_a_first_token(self) -> PromptQueue:
+        """Another queue of the prompts that wait, for an engine that may have them."""
+        other = PromptQueue()
+        for prompt in sorted((*self.waiting.values(), *self.silent), key=by_arrival):
+            if not prompt.is_over:
+                other.enter(replace(prompt, guessed=0))
+        return other
+
+    def drop(self, rid: Hashable) -> Prompt | None:
+        """Forget one as if it had never come."""
+        prompt = self._known.pop(rid, None)
+        self.waiting.pop(rid, None)
+        self.unplaced.pop(rid, None)
+        if prompt is not None:
+            self.silent.pop(prompt, None)
+        return prompt
 
     def enter(self, prompt: Prompt) -> None:
         self._known[prompt.rid] = prompt

@@ -97,11 +97,12 @@ class PrefillTimeline:
 
     Events must be given in order of time as far as that matters: everything before ``now_ns`` before
     `settle(now_ns)`. Give ``clear``, what a clear step takes, to the `Heartbeat`. Steps older than
-    `TimelineRules.horizon_ns` become final by guess, and so do all but the last ``most_steps``.
+    `TimelineRules.horizon_ns` become final by guess, and so do all but the last ``most_steps``. One for an engine
+    ``beside`` another, behind the same door, shares with that what is learned, and any prompt that waits may be in it.
     """
 
-    def __init__(self, tuning: Tuning = DEFAULT) -> None:
-        self.clear = ClearStep(tuning.clear_steps)
+    def __init__(self, tuning: Tuning = DEFAULT, beside: PrefillTimeline | None = None) -> None:
+        self.clear: ClearStep = ClearStep(tuning.clear_steps) if beside is None else beside.clear
         self.settled_ns = 0
         """Everything that ended before this moment is final."""
         self._tuning = tuning
@@ -109,13 +110,13 @@ class PrefillTimeline:
         self._first_tokens = tuning.first_tokens
         self._closed_after_ns = tuning.clock.widest_spread_ns + tuning.first_tokens.after_first_read_ns
         """By so much later every step around a first token has been closed by the heartbeat."""
-        self._queue = PromptQueue()
+        self._queue: PromptQueue = PromptQueue() if beside is None else beside._queue.without_a_first_token()
         self._steps = OpenSteps(self.clear, tuning)
-        self.unread = UnreadWork()
+        self.unread: UnreadWork = UnreadWork() if beside is None else beside.unread
         self._flow = StepFlow(tuning.flow)
         self._flow_rules = tuning.flow
         self._slow_since_ns = 0  # since when no step was about as long as a clear one; 0: the last one was
-        self._learner = Learner(tuning)
+        self._learner: Learner = Learner(tuning) if beside is None else beside._learner
         self._packed = Packing(self._learner.engine, tuning)
         self._run: list[OpenStep] = []
         """The busy time: steps since the last clear one, all of whose first tokens are known."""
@@ -179,6 +180,13 @@ class PrefillTimeline:
             self._queue.leave_unnoticed(rid, t_ns)
         else:
             self._queue.leave(rid, t_ns)
+
+    def elsewhere(self, rid: Hashable) -> None:
+        """A prompt that waited turns out to have been with another engine."""
+        prompt = self._queue.drop(rid)
+        if prompt is not None:
+            for step in self._steps.all:
+                step.guesses = [each for each in step.guesses if each[0] is not prompt]
 
     def nobody_reads_on(self, t_ns: int) -> None:
         """The engine had nothing to do at this moment but what we know of."""

@@ -10,10 +10,11 @@ import numpy as np
 
 from prefillwatch.analysis.cost import Costs, PromptWork
 from prefillwatch.analysis.delays import Share, Stall, shares_of
-from prefillwatch.analysis.requests import Request
+from prefillwatch.analysis.engines import Engines
+from prefillwatch.analysis.requests import NOWHERE, Request
 from prefillwatch.analysis.steps import PrefillTimeline
 from prefillwatch.analysis.tuning import DEFAULT, Tuning, VerdictRules
-from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
+from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog, StepLog
 from prefillwatch.analysis.verdicts.stalls import StallWatch
 from prefillwatch.analysis.verdicts.verdict import Case
 from prefillwatch.contract.causes import PREFILL
@@ -37,14 +38,15 @@ class CaseBuilder:
     def __init__(
         self,
         watch: StallWatch,
-        timeline: PrefillTimeline,
+        engines: Engines,
         evidence: EvidenceLog,
         costs: Costs,
         smallest_bucket: int,
         tuning: Tuning = DEFAULT,
     ) -> None:
         self._watch = watch
-        self._timeline = timeline
+        self._engines = engines
+        self._timeline = engines.timeline  # what is learned is the same for all
         self._evidence = evidence
         self._costs = costs
         self._smallest = smallest_bucket
@@ -56,8 +58,9 @@ class CaseBuilder:
 
     def measure(self, stall: Stall, until_ns: int) -> None:
         """Of how much of the gap all streams were silent. Once per stall, when the steps in it are known."""
-        stall.common_ns, _ = self._evidence.steps.silence(stall.started_ns, until_ns)
-        _, stall.ticks = self._evidence.steps.silence(stall.started_ns, until_ns - self._rules.spread_ns)
+        steps = self._steps(stall)
+        stall.common_ns, _ = steps.silence(stall.started_ns, until_ns)
+        _, stall.ticks = steps.silence(stall.started_ns, until_ns - self._rules.spread_ns)
 
     def note_final(self, stall: Stall) -> None:
         """A verdict that will not change."""
@@ -66,8 +69,9 @@ class CaseBuilder:
 
     def note_left_out(self, stall: Stall) -> None:
         """Its stream came back to the batch: if it had been preempted, its tokens were computed again just then."""
-        again = stall.request.prompt_tokens + stall.request.events
-        self._left_out.append((stall.ended_ns, again, stall))
+        if self._is_placed(stall):  # else streams of another engine may have gone on
+            again = stall.request.prompt_tokens + stall.request.events
+            self._left_out.append((stall.ended_ns, again, stall))
 
     def case(self, stalls: Sequence[Stall], now_ns: int) -> tuple[Case, tuple[Share, ...]]:
         """The case of stalls that began and ended together, or began together and last."""
@@ -92,7 +96,8 @@ class CaseBuilder:
             common_silence=stall.common_ns / NS,
             other_steps=stall.ticks,
             usual_steps=stall.baseline_ns / (self._timeline.clear.expect_ns(stall.decoding) or NEVER),
-            several_engines=self._several_engines(),
+            several_engines=not self._is_placed(stall),
+            engine_sure=self._engines.sure_of(stall.slot, stall.place, start_ns),
             withheld=withheld,
             caught_up=caught_up,
             by_text=by_text,
@@ -139,7 +144,7 @@ class CaseBuilder:
         until_ns = stall.ended_ns - self._rules.spread_ns
         through = (
             each
-            for each in self._evidence.requests.in_flight_over(stall.started_ns)
+            for each in self._in_flight(stall)
             if each.waited_until(until_ns) and not self._is_past_prefill(each, stall)
         )
         waiting = self._weigh(stall, {each: each.uncached_tokens for each in through})
@@ -166,13 +171,15 @@ class CaseBuilder:
         if request.streaming or not stall.baseline_ns:
             return False
         quick_ns = round(self._rules.quick * stall.baseline_ns)
-        return self._evidence.steps.went_on(request.sent_ns + self._on_its_way_ns, stall.started_ns, quick_ns)
+        return self._steps(stall).went_on(request.sent_ns + self._on_its_way_ns, stall.started_ns, quick_ns)
 
     def _members(self, stall: Stall) -> dict[Request, int]:
         """Whose prompts were in service, and how many tokens of each."""
         start_ns, end_ns = stall.started_ns, stall.ended_ns
-        if end_ns and end_ns <= self._timeline.settled_ns and not self._several_engines():
-            rids = self._evidence.facts.members(start_ns, end_ns)
+        if end_ns and end_ns <= self._engines.settled_ns and self._is_placed(stall):
+            apart = self._engines.several
+            facts = self._evidence.of_engine(stall.engine)[1] if apart else self._evidence.facts
+            rids = facts.members(start_ns, end_ns)
         else:
             rids = self._guessed(stall)
         found = ((self._evidence.requests.find(rid), tokens) for rid, tokens in rids.items())
@@ -180,23 +187,36 @@ class CaseBuilder:
 
     def _guessed(self, stall: Stall) -> dict[int, int]:
         """While the timeline is not final: the waiting requests that may be in service."""
-        start_ns, end_ns = stall.started_ns, stall.ended_ns
+        end_ns = stall.ended_ns
         budget = self._timeline.engine.budget or 1 << 40
         if not end_ns:
-            rids = [rid for rid, _ in self._timeline.in_service_now()]
+            rids = [rid for rid, _ in self._timeline_of(stall).in_service_now()]
             waiting = [self._evidence.requests.awaiting.get(rid) for rid in rids if isinstance(rid, int)]
             requests = [request for request in waiting if request is not None]
-        elif self._several_engines() or self._timeline.in_service(np.array([start_ns]), np.array([end_ns])).tokens[0]:
-            requests = self._evidence.requests.in_flight_over(start_ns)
-            requests = [each for each in requests if not self._is_past_prefill(each, stall)]
+        elif not self._is_placed(stall) or self._any_prompt(stall):
+            requests = [each for each in self._in_flight(stall) if not self._is_past_prefill(each, stall)]
         else:
             requests = []
         return {request.rid: max(1, min(request.uncached_tokens, budget)) for request in requests}
 
+    def _any_prompt(self, stall: Stall) -> bool:
+        """Whether the engine had a prompt during the stall, as far as is known by now."""
+        span = np.array([stall.started_ns]), np.array([stall.ended_ns])
+        return bool(self._timeline_of(stall).in_service(*span).tokens[0])
+
+    def _in_flight(self, stall: Stall) -> list[Request]:
+        """Requests without a first token when it began, but for those that turned out to be on another engine."""
+        then = self._evidence.requests.in_flight_over(stall.started_ns)
+        if not self._engines.several or not self._is_placed(stall):
+            return then
+        return [each for each in then if each.place is None or each.place.engine in (NOWHERE, stall.engine)]
+
     def _stood_still(self, stall: Stall, start_ns: int, end_ns: int) -> bool:
         """Whether a prompt that takes far less than the gap got no first token in it."""
         gap_ns = end_ns - start_ns
-        for request in self._evidence.requests.in_flight_over(start_ns):
+        for request in self._in_flight(stall):
+            if self._engines.several and request.place is None:
+                continue  # it may wait for another engine
             if not request.streaming or not request.waited_until(end_ns - self._rules.spread_ns):
                 continue  # an answer that is not streamed does not show how far it is
             if not request.size_known:
@@ -236,7 +256,7 @@ class CaseBuilder:
         back = [
             (tokens, other)
             for ended_ns, tokens, other in self._left_out
-            if other is not stall and self._leads_to(stall, ended_ns, tokens)
+            if other is not stall and other.engine == stall.engine and self._leads_to(stall, ended_ns, tokens)
         ]
         if not back:
             return 0
@@ -253,15 +273,25 @@ class CaseBuilder:
             return True
         if not 0 < ahead_ns <= self._costs.slack * stall.cost.law.expect_ns(tokens):
             return False
-        return not self._evidence.steps.went_on(
+        return not self._steps(stall).went_on(
             stall.ended_ns + self._rules.spread_ns, back_ns, round(self._rules.quick * stall.baseline_ns)
         )
 
-    # --- Pages of upstream's metrics ---
+    # --- Its engine, of several ---
 
-    def _several_engines(self) -> bool:
-        newest = self._evidence.pages.newest
-        return newest is not None and newest.engines > 1
+    def _is_placed(self, stall: Stall) -> bool:
+        """Whether it can be judged by one engine alone."""
+        return self._engines.is_placed(stall.slot, stall.place, stall.started_ns)
+
+    def _steps(self, stall: Stall) -> StepLog:
+        if self._engines.several and self._is_placed(stall):
+            return self._evidence.of_engine(stall.engine)[0]
+        return self._evidence.steps
+
+    def _timeline_of(self, stall: Stall) -> PrefillTimeline:
+        return self._engines.timeline_of(stall.place)
+
+    # --- Pages of upstream's metrics ---
 
     def _pages_around(self, start_ns: int, end_ns: int) -> tuple[EnginePage | None, EnginePage | None]:
         pages = self._evidence.pages

@@ -54,7 +54,10 @@ class StepLog:
         self._ends: list[int] = []
 
     def add(self, steps: Iterable[Step]) -> None:
+        before = len(self._ends)
         self._ends.extend(step.end_ns for step in steps)
+        if 0 < before < len(self._ends) and self._ends[before] < self._ends[before - 1]:
+            self._ends.sort()  # of several engines
         if len(self._ends) > _MOST_STEPS + _TRIM_AT:
             del self._ends[:_TRIM_AT]
 
@@ -82,7 +85,10 @@ class FactLog:
         self._facts: list[StepFacts] = []
 
     def add(self, facts: Iterable[StepFacts]) -> None:
+        before = len(self._facts)
         self._facts.extend(facts)
+        if 0 < before < len(self._facts) and self._facts[before].end_ns < self._facts[before - 1].end_ns:
+            self._facts.sort(key=_end)  # of several engines
         if len(self._facts) > _MOST_STEPS + _TRIM_AT:
             del self._facts[:_TRIM_AT]
 
@@ -236,3 +242,10 @@ class EvidenceLog:
         self.holes = BadTimes()
         self.own_lag = BadTimes()
         self.controls = ControlLog()
+        self._apart: dict[int, tuple[StepLog, FactLog]] = {}
+
+    def of_engine(self, engine: int) -> tuple[StepLog, FactLog]:
+        """Steps of one of several engines alone."""
+        if engine not in self._apart:
+            self._apart[engine] = StepLog(), FactLog()
+        return self._apart[engine]

@@ -14,10 +14,11 @@ from typing import Final
 from prefillwatch.analysis.arrays import BoolArray, IntArray
 from prefillwatch.analysis.cost import Costs
 from prefillwatch.analysis.delays import Stall
+from prefillwatch.analysis.engines import Engines
 from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.requests import LOST, PromptBuckets, Request
 from prefillwatch.analysis.settings import WaitRule
-from prefillwatch.analysis.steps import Heartbeat, PrefillTimeline, Step, StepFacts
+from prefillwatch.analysis.steps import Step, StepFacts
 from prefillwatch.analysis.tokens import Gaps
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.analysis.verdicts.case import CaseBuilder
@@ -44,8 +45,7 @@ class StallTracker:
     def __init__(
         self,
         watch: StallWatch,
-        heartbeat: Heartbeat,
-        timeline: PrefillTimeline,
+        engines: Engines,
         buckets: PromptBuckets,
         sink: Sink,
         wait_rule: WaitRule,
@@ -55,14 +55,13 @@ class StallTracker:
         self.watch = watch
         self.evidence = EvidenceLog()
         self.incidents = IncidentBook(tuning.incidents)
-        self._heartbeat = heartbeat
-        self._timeline = timeline
+        self._engines = engines
         self._buckets = buckets
         self._sink = sink
         self._costs = costs
         self._rules = tuning.verdicts
         self._late_ns = tuning.gaps.late_ns
-        self._cases = CaseBuilder(watch, timeline, self.evidence, costs, buckets.edges[0], tuning)
+        self._cases = CaseBuilder(watch, engines, self.evidence, costs, buckets.edges[0], tuning)
         self._waits = WaitWatch(wait_rule, self.evidence, self.incidents, costs, buckets.edges[0], tuning)
         self._ended: list[Stall] = []  # not measured yet
         self._pending: list[Stall] = []
@@ -73,9 +72,11 @@ class StallTracker:
         """A prompt was handed to upstream."""
         self.evidence.requests.sent(request)
 
-    def steps(self, steps: list[Step]) -> None:
-        """Steps seen from the wire."""
+    def steps(self, engine: int, steps: list[Step]) -> None:
+        """Steps of an engine seen from the wire."""
         self.evidence.steps.add(steps)
+        if self._engines.several:
+            self.evidence.of_engine(engine)[0].add(steps)
 
     def page(self, page: EnginePage) -> None:
         """Upstream's metrics were read."""
@@ -105,13 +106,15 @@ class StallTracker:
         """One of the last minutes."""
         return self.evidence.requests.find(rid)
 
-    def facts(self, facts: list[StepFacts]) -> None:
-        """Steps that became final."""
+    def facts(self, engine: int, facts: list[StepFacts]) -> None:
+        """Steps of an engine that became final."""
         self.evidence.facts.add(facts)
+        if self._engines.several:
+            self.evidence.of_engine(engine)[1].add(facts)
 
     def gaps(self, gaps: Gaps) -> None:
         """Gaps that ended."""
-        found, none = self.watch.ended(gaps, self._heartbeat.clear_step_ns)
+        found, none = self.watch.ended(gaps, self._engines.clear_step_ns)
         for stall in none:
             self.incidents.drop(stall)
         if found:
@@ -127,11 +130,12 @@ class StallTracker:
         joined: dict[int, int] = {}  # by the moment since, as stalls that began together share it
         for stall in stalls:
             stall.cost = cost
+            stall.place = stall.place or self._engines.place_of(stall.slot)
             if not stall.decoding:
                 moment = stall.started_ns // self._rules.judged_together_ns
                 if moment not in joined:
                     joined[moment] = sum(1 for _ in self.evidence.requests.served_since(stall.started_ns))
-                stall.decoding = max(1, self._heartbeat.decoding - joined[moment])
+                stall.decoding = max(1, self._engines.decoding - joined[moment])
 
     def first_token(self, request: Request, time_ns: int) -> None:
         self.evidence.requests.first_token(request)
@@ -171,7 +175,7 @@ class StallTracker:
             self._sink.incident(incident)
 
     def _look_at_open(self, now_ns: int) -> None:
-        stalls = self.watch.lasting(now_ns, self._heartbeat.clear_step_ns)
+        stalls = self.watch.lasting(now_ns, self._engines.clear_step_ns)
         if not stalls:
             return
         self._note_surroundings(stalls)
@@ -185,7 +189,7 @@ class StallTracker:
 
     def _measure_ended(self, now_ns: int) -> None:
         """First verdict on what ended, as soon as all engine steps in it are known."""
-        closed_ns = max(self._heartbeat.closed_ns, now_ns - NS // 4 - 1)
+        closed_ns = max(self._engines.closed_ns, now_ns - NS // 4 - 1)
         ready = [stall for stall in self._ended if stall.ended_ns <= closed_ns]
         if not ready:
             return
@@ -211,7 +215,7 @@ class StallTracker:
         return group
 
     def _finish_ripe(self, now_ns: int) -> None:
-        known_ns = max(self._timeline.settled_ns, now_ns - self._rules.patience_ns - 1)
+        known_ns = max(self._engines.settled_ns, now_ns - self._rules.patience_ns - 1)
         ripe_ns = min(known_ns, now_ns - self._rules.ripe_ns)
         until_ns = max((each.ended_ns for each in self._pending if each.ended_ns <= ripe_ns), default=0)
         if not until_ns:
@@ -220,6 +224,8 @@ class StallTracker:
         ripe = [stall for stall in self._pending if stall.ended_ns <= until_ns]
         self._pending = [stall for stall in self._pending if stall.ended_ns > until_ns]
         for group in _together(ripe, self._rules.judged_together_ns):
+            if self._engines.several:
+                self._measured(group)  # their engine may be known better by now
             self._judge(group, now_ns)
             for stall in group:
                 self.incidents.settle(stall, now_ns)
@@ -255,7 +261,7 @@ class StallTracker:
 
 
 def _together(stalls: Iterable[Stall], within_ns: int) -> list[list[Stall]]:
-    """Groups whose silence began and ended at the same time."""
+    """Groups whose silence began and ended at the same time, on one engine."""
     groups: list[list[Stall]] = []
     for stall in sorted(stalls, key=lambda each: (each.ended_ns, each.started_ns)):
         for group in reversed(groups[-8:]):
@@ -263,6 +269,7 @@ def _together(stalls: Iterable[Stall], within_ns: int) -> list[list[Stall]]:
             if (
                 abs(first.ended_ns - stall.ended_ns) <= within_ns
                 and abs(first.started_ns - stall.started_ns) <= within_ns
+                and first.engine == stall.engine
             ):
                 group.append(stall)
                 break

@@ -45,7 +45,8 @@ class Case:
     common_silence: float = 0.0  # longest time in the gap in which no stream got a token
     other_steps: int = 0  # steps of the engine seen inside the gap
     usual_steps: float = 1.0  # steps from one read of this stream to the next, where it does not read in each
-    several_engines: bool = False  # streams of another engine may go on
+    several_engines: bool = False  # streams of another engine may go on: which one its stream is on is not known well
+    engine_sure: float = 1.0  # how likely its stream is on the engine that it was judged by
     # What came after
     withheld: float = 0.0  # tokens that were due in the gap
     caught_up: float = 0.0  # tokens that came in a bunch at its end, beyond what was due then
@@ -141,6 +142,8 @@ class Case:
         if self.gauges_known:
             counted = self.preemptions if self.preemptions_counted else None
             known |= {"preemptions": counted, "kv_cache_usage_ratio": self.kv_usage}
+        if self.engine_sure < 1.0:
+            known["engine_sureness"] = round(self.engine_sure, 3)
         optional: Evidence = {
             "client_blocked_seconds": round(self.blocked, 4),
             "own_lag_seconds": round(self.own_lag, 4),

@@ -110,7 +110,7 @@ def _gap_figures(gaps: SlidingWindows, window_s: Window) -> GapFigures:
 
 def model_advice(model: str, ledger: Ledger, number: int, books: ModelBooks) -> ModelAdvice:
     engine, law, window_s = ledger.timeline.engine, ledger.costs.line(number), max(books.windows_s)
-    server = Server(engine.budget if engine.proven else 0, engine.chunked, ledger.heartbeat.decoding)
+    server = Server(engine.budget if engine.proven else 0, engine.chunked, ledger.engines.decoding)
     longest = round(books.prompts.maximum(window_s) or 0.0)
     advice = ledger.costs.advised(number, ledger.settings.slo.itl, server, longest)
     return ModelAdvice(

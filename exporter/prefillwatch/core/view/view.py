@@ -128,7 +128,7 @@ class View:
 
     @cached_property
     def _in_service(self) -> frozenset[Hashable]:
-        return frozenset(rid for rid, _ in self._read().timeline.in_service_now())
+        return frozenset(rid for rid, _ in self._read().engines.in_service_now())
 
     @cached_property
     def ended(self) -> tuple[RequestNow, ...]:
@@ -139,7 +139,7 @@ class View:
     @cached_property
     def clear_step_s(self) -> float:
         """What a step without a prompt takes; 0: not known."""
-        return self._read().heartbeat.clear_step_ns / NS
+        return self._read().engines.clear_step_ns / NS
 
     @cached_property
     def stalls(self) -> tuple[StallNow, ...]:

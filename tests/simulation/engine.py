@@ -201,6 +201,8 @@ class Rank:
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._under_way: deque[tuple[list[Share], float]] = deque()  # steps of a pipeline, and when each ends
+        self._now = 0.0
+        self._planned: list[Share] = []  # the next step, where it is made up ahead
         self._preemptions = self._read = self._answered = 0
         self._met: set[str] = set()  # requests whose prompts were begun with
         self._cached: set[tuple[int, str]] = set()
@@ -213,21 +215,32 @@ class Rank:
         self.expect(jobs)
         if self.scheduling.stages > 1:
             self._run_stages(until)
-            return
-        now = 0.0
-        planned: list[Share] = []
-        while now < until:
-            self.meet(now)
-            batch = planned if self.scheduling.ahead and planned else self.schedule()
-            planned = []
+        else:
+            self.go_on(until)
+
+    def go_on(self, until: float) -> None:
+        """From where it was: every step that begins before then. Who knows of more requests by then tells it of them,
+        and lets it go on."""
+        while self._now < until:
+            self.meet(self._now)
+            batch = self._planned if self.scheduling.ahead and self._planned else self.schedule()
+            self._planned = []
             if not batch:
-                if not self._arriving:
+                if self.next_arrival >= until:
                     break
-                now = max(now, self.next_arrival)
+                self._now = max(self._now, self.next_arrival)
                 continue
             if self.scheduling.ahead:
-                planned = self.schedule()
-            now = self.carry_out(batch, now, self.cost(batch, now))
+                self._planned = self.schedule()
+            self._now = self.carry_out(batch, self._now, self.cost(batch, self._now))
+
+    def arrives(self, job: Job) -> None:
+        """One more request, not before any that it knows of."""
+        self._arriving.append(job)
+
+    @property
+    def idle(self) -> bool:
+        return not (self._arriving or self._waiting or self._planned or any(not each.done for each in self._running))
 
     def _run_stages(self, until: float) -> None:
         """A step passes all stages; the next one follows as soon as the first is free. A step that is long in one stage

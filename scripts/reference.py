@@ -1,4 +1,4 @@
-"""Writes the tables of docs/ that are made from the code: metrics, settings and causes.
+"""Writes the tables of docs/ that are made from the code: metrics and their names in OpenTelemetry, settings and causes.
 
 python scripts/reference.py            writes them
 python scripts/reference.py --check    tells whether they are as they should be
@@ -13,7 +13,8 @@ from pathlib import Path
 
 from prefillwatch.contract.causes import CAUSES
 from prefillwatch.export import table
-from prefillwatch.export.spec import Spec
+from prefillwatch.export.otel_names import STANDARD, otel_name
+from prefillwatch.export.spec import Kind, Spec
 from prefillwatch.settings.declared import Settings, shown_default
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,11 +48,32 @@ def causes_table() -> str:
     return _table(("cause", "of", "in words", "runbook"), rows)
 
 
+def opentelemetry_table() -> str:
+    ours = (
+        (f"`{spec.full_name}`", f"`{otel_name(spec).name}`", _unit(otel_name(spec).unit), _in_opentelemetry(spec))
+        for spec in table.TABLE
+    )
+    standard = ((", ".join(f"`{name}`" for name in each.attributes), each) for each in STANDARD)
+    rows = (("", f"`{each.name}`", _unit(each.unit), f"exponential histogram, by {names}") for names, each in standard)
+    return _table(("on `/metrics`", "name", "unit", "kind"), (*rows, *ours))
+
+
+def _unit(unit: str) -> str:
+    return f"`{unit}`" if unit else ""
+
+
+def _in_opentelemetry(spec: Spec) -> str:
+    if spec is table.RELAY_LOOP_LAG:
+        return "histogram"
+    return {Kind.COUNTER: "sum", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "exponential histogram"}[spec.kind]
+
+
 #: Page, name of the table in it, and what makes it.
 TABLES = (
     ("metrics.md", "metrics", metrics_table),
     ("configuration.md", "settings", settings_table),
     ("verdicts.md", "causes", causes_table),
+    ("opentelemetry.md", "names", opentelemetry_table),
 )
 
 

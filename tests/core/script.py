@@ -55,10 +55,15 @@ class Observed:
         *,
         plugin: bool = False,
         tuning: Tuning = DEFAULT,
+        exponential: bool = False,
     ) -> None:
         self.now_ms = 0.0
         self.observation = Observation(
-            settings or AnalysisSettings(), lambda: ns(self.now_ms), plugin=plugin, tuning=tuning
+            settings or AnalysisSettings(),
+            lambda: ns(self.now_ms),
+            plugin=plugin,
+            tuning=tuning,
+            exponential=exponential,
         )
         self.core, self.names = self.observation.core, self.observation.names
         self.ledger, self.taps = self.core._ledger, self.core.relays

@@ -68,7 +68,8 @@ def test_the_base_is_a_release_and_can_be_pinned_to_its_bytes() -> None:
 def test_nothing_is_installed_but_what_is_written_down() -> None:
     (first, last) = (rest for keyword, rest in instructions()[0] if keyword == "RUN" and "pip" in rest)
     locks = re.findall(r"pip install ([^&]*)", first)
-    assert [lock.split()[-1] for lock in locks] == ["deploy/requirements.lock", "deploy/build.lock"]
+    assert [lock.split()[-1] for lock in locks] == ["deploy/${LOCK}", "deploy/build.lock"]
+    assert dict(instructions()[0])["ARG"] == "LOCK=requirements.lock"
     assert all("--require-hashes" in lock and "--only-binary :all:" in lock for lock in locks)
     for command in re.findall(r"pip (?:wheel|install) ([^&]*)", last):
         assert "--no-deps" in command

@@ -19,8 +19,10 @@ else:
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PROJECT["project"]["optional-dependencies"]
 NEEDED = {
-    "requirements.lock": [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["gpu"]],
+    "requirements.lock": [*PROJECT["project"]["dependencies"], *EXTRAS["gpu"]],
+    "otlp.lock": [*PROJECT["project"]["dependencies"], *EXTRAS["gpu"], *EXTRAS["otlp"]],
     "build.lock": PROJECT["build-system"]["requires"],
 }
 

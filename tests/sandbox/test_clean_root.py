@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "build.lock"])
+@pytest.mark.parametrize("lock", ["requirements.lock", "otlp.lock", "build.lock"])
 def test_the_pinned_packages_are_there_with_their_hashes(lock: str, tmp_path: Path) -> None:
     """pip asks the registry that is set up here, and installs nothing."""
     (minor,) = re.findall(r"^ARG PYTHON=(\S+)$", (ROOT / "deploy/Dockerfile").read_text(), re.MULTILINE)

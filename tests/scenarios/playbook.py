@@ -112,9 +112,11 @@ class Scene:
     """Collects what happens, then plays it in order of time."""
 
     settings: AnalysisSettings = field(default_factory=AnalysisSettings)
+    #: Histograms are kept with exponential buckets, too.
+    exponential: bool = False
 
     def __post_init__(self) -> None:
-        self.observed = Observed(self.settings)
+        self.observed = Observed(self.settings, exponential=self.exponential)
         self._relay = Relay(self.observed)
         self._plan: list[tuple[float, int, Callable[[Relay], Any]]] = []
         self._order = itertools.count()

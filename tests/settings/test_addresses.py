@@ -8,6 +8,7 @@ from prefillwatch.settings.addresses import (
     ListenAddress,
     is_same_place,
     page_place,
+    parse_collector,
     parse_listen,
     parse_page_address,
     parse_upstream,
@@ -133,3 +134,36 @@ def test_a_page_lies_at_metrics_unless_told() -> None:
 def test_other_text_is_no_address_of_a_page(text: str) -> None:
     with pytest.raises(ValueError, match=r"write|credentials|use 1 to"):
         parse_page_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("http://collector:4318", "http://collector:4318"),
+        ("http://collector:4318/", "http://collector:4318"),
+        ("https://[::1]:4318/otlp/", "https://[::1]:4318/otlp"),
+        (" http://prometheus:9090/api/v1/otlp ", "http://prometheus:9090/api/v1/otlp"),
+    ],
+)
+def test_where_otlp_goes(text: str, address: str) -> None:
+    assert parse_collector(text) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "collector:4318",
+            "grpc://collector:4317",
+            "http://",
+            "http://a b",
+            "http://a/?x=1",
+            "http://a/#x",
+            "http://ä",
+        ),
+        *("http://user:secret@collector:4318", "http://collector:99999", "http://collector:4318/v1/metrics", ""),
+    ],
+)
+def test_other_text_is_no_place_for_otlp(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write|credentials|port|leave"):
+        parse_collector(text)

@@ -43,10 +43,10 @@ class Sink(Protocol):
     def steps(self, model: int, prefill_tokens: IntArray, seconds: FloatArray) -> None:
         """Engine steps seen from the wire, and the prompt tokens in each."""
 
-    def finished(self, model: int, endpoint: str, outcome: str) -> None:
+    def finished(self, model: int, endpoint: str, outcome: str, request: Request, ended_ns: int) -> None:
         """An exchange is over."""
 
-    def tpot(self, model: int, seconds: float) -> None:
+    def tpot(self, model: int, seconds: float, request: Request) -> None:
         """Time per output token of a finished request."""
 
     def deadlines(self, model: int, due: int, missed: int) -> None:

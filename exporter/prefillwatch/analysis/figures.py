@@ -162,4 +162,4 @@ class Figures:
                 self._sink.tokens_per_event(request.model, request.generated / request.events, request.events)
         if outcome != LOST:
             self._models[request.model].concurrency.finished(time_ns)
-            self._sink.finished(request.model, request.endpoint, outcome)
+            self._sink.finished(request.model, request.endpoint, outcome, request, time_ns)

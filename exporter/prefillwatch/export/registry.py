@@ -21,6 +21,7 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from prefillwatch.export.exponential import ExponentialBuckets, ExponentialCounts
 from prefillwatch.export.spec import Kind, Spec
 from prefillwatch.export.table import EXPOSED_SERIES, LABEL_SETS_REFUSED, TABLE
 
@@ -111,19 +112,21 @@ class Gauge(_Family[float]):
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
-    """One value of a bucket, and what it was of. ``at_s`` is Unix time in seconds."""
+    """One value of a bucket, and what it was of. ``at_s`` is Unix time in seconds; ``span_id`` is the one in the trace
+    of its labels, which is more than there is room for on a page."""
 
     value: float
     labels: dict[str, str]
     at_s: float
+    span_id: str = ""
 
 
 class HistogramChild:
     """The buckets of one label set. Keep it at hand where many single values go to the same labels."""
 
-    __slots__ = ("_bounds", "_edges", "_view", "counts", "exemplars", "total")
+    __slots__ = ("_bounds", "_edges", "_view", "counts", "exemplars", "exponential", "total")
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
+    def __init__(self, bounds: tuple[float, ...], *, exponential: bool = False) -> None:
         self._bounds = bounds
         self._edges = np.array(bounds)
         #: Values per bucket, not cumulative; the last one is above all bounds.
@@ -132,12 +135,16 @@ class HistogramChild:
         self.total = 0.0
         #: The newest of each bucket that has one.
         self.exemplars: dict[int, Exemplar] = {}
+        #: The same values once more, where somebody takes them; None where only their buckets are known.
+        self.exponential = ExponentialBuckets() if exponential else None
 
-    def observe(self, value: float) -> None:
+    def observe(self, value: float, times: int = 1) -> None:
         """Values that are not finite are left out: one of them would spoil the sum for ever."""
         if isfinite(value):
-            self.counts[bisect_left(self._bounds, value)] += 1
-            self.total += value
+            self.counts[bisect_left(self._bounds, value)] += times
+            self.total += value * times
+            if self.exponential is not None:
+                self.exponential.observe(value, times)
 
     def exemplify(self, exemplar: Exemplar) -> None:
         """Of a value that was observed."""
@@ -146,13 +153,17 @@ class HistogramChild:
     def observe_many(self, values: npt.NDArray[np.float64]) -> None:
         values = values[np.isfinite(values)]
         buckets = self._edges.searchsorted(values, side="left")
-        self.add_counts(np.bincount(buckets, minlength=len(self._view)), float(values.sum()))
+        self._view += np.bincount(buckets, minlength=len(self._view))
+        self.total += float(values.sum())
+        if self.exponential is not None:
+            self.exponential.observe_many(values)
 
     def add_counts(self, counts: Sequence[int] | npt.NDArray[np.int64], total: float) -> None:
         """Add values that were sorted into these same bounds elsewhere. Raises ValueError for another number of
         buckets."""
         if len(counts) != len(self._view):
             raise ValueError(f"{len(counts)} bucket counts for {len(self._bounds)} bounds and +Inf")
+        self.exponential = None
         self._view += np.asarray(counts, dtype=np.int64)
         self.total += total
 
@@ -166,11 +177,14 @@ class HistogramChild:
 class Histogram(_Family[HistogramChild]):
     """Counts of values by bucket; seconds where the name says so."""
 
+    #: Whether values go to exponential buckets, too.
+    exponential = False
+
     def child(self, labels: Labels = ()) -> HistogramChild:
         """The buckets of this label set, made when new. One that is refused counts into the void."""
         found = self._children.get(labels)
         if found is None:
-            found = HistogramChild(self.spec.bounds)
+            found = HistogramChild(self.spec.bounds, exponential=self.exponential)
             if self._admit(labels):
                 self._children[labels] = found
         return found
@@ -191,12 +205,14 @@ class Histogram(_Family[HistogramChild]):
 @dataclass(frozen=True, slots=True)
 class FamilySnapshot:
     """A copy of one metric. ``values`` are those of counters and gauges; ``buckets`` hold, for a histogram, the counts
-    per bucket (not cumulative) and the sum, ``exemplars`` those of its buckets by number."""
+    per bucket (not cumulative) and the sum, ``exemplars`` those of its buckets by number, ``exponential`` all of it in
+    exponential buckets, if it was asked for and every value was seen."""
 
     spec: Spec
     values: dict[Labels, float]
     buckets: dict[Labels, tuple[list[int], float]]
     exemplars: dict[Labels, dict[int, Exemplar]] = field(default_factory=dict)
+    exponential: dict[Labels, ExponentialCounts] = field(default_factory=dict)
 
     @property
     def label_sets(self) -> int:
@@ -217,12 +233,15 @@ _FAMILIES: dict[Kind, type[Counter | Gauge | Histogram]] = {
 
 
 class Registry:
-    """All metrics of a table, empty at first."""
+    """All metrics of a table, empty at first. ``exponential``: histograms have exponential buckets, too."""
 
-    def __init__(self, table: Iterable[Spec] = TABLE) -> None:
+    def __init__(self, table: Iterable[Spec] = TABLE, *, exponential: bool = False) -> None:
         self._families: dict[str, Counter | Gauge | Histogram] = {
             spec.name: _FAMILIES[spec.kind](spec) for spec in table
         }
+        for family in self:
+            if isinstance(family, Histogram):
+                family.exponential = exponential
 
     def __iter__(self) -> Iterator[Counter | Gauge | Histogram]:
         return iter(self._families.values())
@@ -262,20 +281,27 @@ class Registry:
             if label in family.spec.label_names:
                 family.remove_where(label, value)
 
-    def snapshot(self) -> Snapshot:
-        """A copy of everything, to be rendered elsewhere."""
+    def snapshot(self, *, exponential: bool = False) -> Snapshot:
+        """A copy of everything, to be rendered elsewhere; of exponential buckets where they are asked for."""
         if LABEL_SETS_REFUSED.name in self._families:
             self.counter(LABEL_SETS_REFUSED).set_total((), sum(family.refused for family in self))
         if EXPOSED_SERIES.name in self._families:
             gauge = self.gauge(EXPOSED_SERIES)
             gauge.set((), 0)
             gauge.set((), sum(len(family) * family.spec.series_per_label_set for family in self))
-        return tuple(_copy(family) for family in self)
+        return tuple(_copy(family, exponential=exponential) for family in self)
 
 
-def _copy(family: Counter | Gauge | Histogram) -> FamilySnapshot:
+def _copy(family: Counter | Gauge | Histogram, *, exponential: bool) -> FamilySnapshot:
     if isinstance(family, Histogram):
         buckets = {labels: (child.counts.tolist(), child.total) for labels, child in family._children.items()}
         exemplars = {labels: dict(child.exemplars) for labels, child in family._children.items() if child.exemplars}
-        return FamilySnapshot(family.spec, {}, buckets, exemplars)
+        seen = {}
+        if exponential:
+            seen = {
+                labels: child.exponential.copy()
+                for labels, child in family._children.items()
+                if child.exponential is not None
+            }
+        return FamilySnapshot(family.spec, {}, buckets, exemplars, seen if len(seen) == len(buckets) else {})
     return FamilySnapshot(family.spec, dict(family._children), {})

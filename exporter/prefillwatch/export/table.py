@@ -45,6 +45,7 @@ ENGINE = Label("engine")
 RELAY = Label("relay")
 PROCESS = Label("process")
 GPU = Label("gpu")
+SIGNAL = Label("signal", ("metrics", "traces"))
 
 
 def _in_words(causes: tuple[str, ...]) -> str:
@@ -551,6 +552,17 @@ PROCESS_RESIDENT_MEMORY = _gauge(
 EXPOSED_SERIES = _gauge("exposed_series", (), "Series on this page, this one included.")
 LABEL_SETS_REFUSED = _counter(
     "label_sets_refused_total", (), "New sets of label values refused because their metric had too many already."
+)
+OTLP_EXPORTS = _counter(
+    "otlp_exports_total",
+    (SIGNAL, Label("outcome", ("ok", "failed"))),
+    "Times that something was sent by OTLP, by whether it got through; absent where nothing is to be sent.",
+)
+OTLP_DROPPED = _counter(
+    "otlp_dropped_total",
+    (SIGNAL,),
+    "What was to be sent by OTLP and was given up, since the receiver was slow or gone: states of all metrics, for "
+    "each of which the next one makes up, or incidents.",
 )
 CERTIFICATE_EXPIRY = _gauge(
     "certificate_expiry_timestamp_seconds",

@@ -38,6 +38,7 @@ from prefillwatch.observer.live import LiveFeed, live_figures
 from prefillwatch.observer.metrics import (
     Exemplars,
     Publisher,
+    StandardHistograms,
     publish_control,
     publish_gpus,
     publish_link,
@@ -68,13 +69,16 @@ class Observation:
         cpu_clock: Callable[[], int] = time.thread_time_ns,
         tuning: Tuning = DEFAULT,
         exemplars: bool = True,
+        exponential: bool = False,
     ) -> None:
         """``wall_offset`` gives Unix seconds less seconds of the clock; ``plugin``: the engine may report its steps;
-        ``exemplars``: slow values are shown with their request and trace."""
+        ``exemplars``: slow values are shown with their request and trace; ``exponential``: histograms are kept with
+        exponential buckets, too, and so are those of OpenTelemetry's standard."""
         self.clock = clock
         self.wall_offset = wall_offset
         self.names = ModelNames(settings.max_models)
-        self.registry = Registry()
+        self.registry = Registry(exponential=exponential)
+        self.standard = StandardHistograms() if exponential else None
         self.history = IncidentHistory(incident_prefix, wall_offset)
         self.publisher = Publisher(
             self.registry,
@@ -82,6 +86,7 @@ class Observation:
             PromptBuckets(settings.prompt_buckets),
             self.history.add,
             Exemplars(settings.wait.min, wall_offset) if exemplars else None,
+            self.standard,
         )
         self.core = Core(
             settings,
@@ -96,6 +101,8 @@ class Observation:
         self.viewers = Viewers(self.live.open, self.live.close, self.live.hello)
         #: Called before something is shown, to take in what is there.
         self.take_in: Callable[[], object] = _nothing
+        #: Set what else there is to say.
+        self.more_metrics: list[Callable[[Registry], None]] = []
         #: Whether a look at the metrics is an input, as time passes with it. While a recording is played the looks that
         #: count are those of then.
         self.looks_count = True
@@ -130,7 +137,7 @@ class Observation:
 
     # --- What the admin server shows ---
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, exponential: bool = False) -> Snapshot:
         self.take_in()
         if self.looks_count:
             self.feed(Look())
@@ -143,7 +150,9 @@ class Observation:
         publish_relays(registry, view.relays, view.tap)
         publish_control(registry, view.control)
         publish_processes(registry, view.control.processes, read_process)
-        return registry.snapshot()
+        for publish in self.more_metrics:
+            publish(registry)
+        return registry.snapshot(exponential=exponential)
 
     def state(self) -> dict[str, Any]:
         self.take_in()

@@ -26,6 +26,7 @@ from prefillwatch.export.admin_auth import Credentials
 from prefillwatch.export.admin_server import serve_passed
 from prefillwatch.observer.intake import EngineLink
 from prefillwatch.observer.observation import Observation
+from prefillwatch.observer.otlp import OtlpPush
 from prefillwatch.settings.control import READY_LINE, decode_control
 from prefillwatch.settings.processes import ObserverSettings
 from prefillwatch.wire.tap import MAX_PACKET_BYTES
@@ -71,6 +72,7 @@ class Observer:
             plugin=bool(settings.engine_socket),
             scrape_interval_s=settings.scrape_interval,
             exemplars=settings.exemplars,
+            exponential=bool(settings.otlp.endpoint),
         )
         self._feed = self.observation.feed
         self._core = self.observation.core
@@ -97,6 +99,7 @@ class Observer:
             interval_s=settings.scrape_interval,
             listener=self,
         )
+        self._otlp = OtlpPush(settings.otlp, self.observation, settings.upstream)
         self._link = EngineLink(settings.engine_socket, self._feed)
         self._tap_sockets: list[socket.socket] = []
 
@@ -167,6 +170,9 @@ class Observer:
             asyncio.create_task(self._poller.run(), name="poller"),
             asyncio.create_task(self._serve_admin(stop), name="admin"),
         ]
+        self._otlp.start()
+        if self._settings.otlp.endpoint:
+            tasks.append(asyncio.create_task(self._otlp.run(), name="otlp"))
         if self._settings.gpu:
             tasks.append(asyncio.create_task(self._watch_gpus(), name="gpus"))
         waiting = asyncio.create_task(stop.wait(), name="stop")
@@ -177,6 +183,8 @@ class Observer:
                 task.cancel()
             await asyncio.gather(*tasks, waiting, return_exceptions=True)
             self._link.close()
+            self._otlp.push()
+            await asyncio.to_thread(self._otlp.close)
             await self._fetcher.close()
             await self._page_fetcher.close()
             for task in failed:

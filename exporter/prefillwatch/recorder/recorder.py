@@ -85,7 +85,7 @@ class Recorder:
             self._ring.begin(self._chunk_ns)
             self._trigger = FlightTrigger()
             self._folder = FlightFolder(Path(settings.flight.dir), settings.flight.disk)
-            observation.history.heard = lambda incident: self._trigger.closed(incident, self._clock())
+            observation.history.heard.append(lambda incident, _: self._trigger.closed(incident, self._clock()))
             observation.write_flight = self._write_asked
         self._core.tee = self.take
         if not self._texts:

@@ -99,6 +99,20 @@ def parse_page_address(text: str) -> str:
     return parse_upstream(f"{scheme}://{netloc}") + (path if path.startswith("/") else f"/{path}")
 
 
+def parse_collector(text: str) -> str:
+    """Where OTLP is taken: ``http[s]://HOST[:PORT][/PATH]``, to which `/v1/metrics` or `/v1/traces` is added. Raises
+    ValueError."""
+    stripped = text.strip()
+    scheme, separator, rest = stripped.partition("://")
+    if not separator or scheme not in ("http", "https") or not re.fullmatch(r"[!-~]+", rest) or re.search("[?#]", rest):
+        raise ValueError(f"{text!r} is not where OTLP is taken over HTTP; write for example http://collector:4318")
+    netloc, slash, path = rest.partition("/")
+    path = f"{slash}{path}".rstrip("/")
+    if path.endswith(("/v1/metrics", "/v1/traces")):
+        raise ValueError(f"{text!r} ends in the path of one signal; leave /v1/… out, it is added")
+    return parse_upstream(f"{scheme}://{netloc}") + path
+
+
 def page_place(upstream: str, address: str | None) -> tuple[str, str]:
     """At which server (as from `parse_upstream`) and by which path the upstream's metrics page lies; ``address`` is as
     from `parse_page_address`, or None."""

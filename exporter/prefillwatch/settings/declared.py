@@ -17,8 +17,12 @@ from prefillwatch.relay.hops import Forwarded
 from prefillwatch.relay.settings import Usage
 from prefillwatch.settings.addresses import ListenAddress, is_same_place, page_place
 from prefillwatch.settings.kinds import (
+    COLLECTOR,
+    COLLECTOR_OR_OFF,
     FILE,
     FOLDER,
+    HEADERS,
+    HEADERS_FILE,
     LISTEN,
     LOGIN_FILE,
     NAMES,
@@ -37,6 +41,7 @@ from prefillwatch.settings.kinds import (
     durations,
     factor,
 )
+from prefillwatch.settings.otlp import exporter_is_installed
 from prefillwatch.settings.processes import ANALYSIS, OBSERVER, RELAY, SUPERVISOR, Gpu, LogFormat, LogLevel, Process
 
 
@@ -197,6 +202,23 @@ class Settings(BaseModel):
     max_models: Annotated[int, count(1, 1000), ANALYSIS] = Field(
         limits.MAX_MODELS, description="model names with series of their own; further ones count as other"
     )
+    otlp_endpoint: Annotated[str | None, COLLECTOR, OBSERVER] = Field(
+        None,
+        description="send metrics and traces of incidents there by OTLP over HTTP (extra: prefillwatch[otlp]); the "
+        "address without /v1/…",
+    )
+    otlp_traces_endpoint: Annotated[str | None, COLLECTOR_OR_OFF, OBSERVER] = Field(
+        None, description="send traces there instead; off: nowhere, for a receiver that takes metrics only"
+    )
+    otlp_headers: Annotated[SecretStr | None, HEADERS, OBSERVER] = Field(
+        None, description="headers to send with it, as NAME=VALUE,…; values are percent-decoded"
+    )
+    otlp_headers_file: Annotated[SecretStr | None, HEADERS_FILE, OBSERVER] = Field(
+        None, description="the same headers in a file, so that neither a process list nor an environment shows them"
+    )
+    otlp_interval: Annotated[float, duration(1.0), OBSERVER] = Field(
+        15.0, description="how often metrics are sent; traces go when an incident is over"
+    )
     flight_recorder_dir: Annotated[Path | None, FOLDER, OBSERVER] = Field(
         None, description="after an incident, write what was seen last to a file here, without texts; play it by replay"
     )
@@ -230,6 +252,10 @@ class Settings(BaseModel):
         _both_or_none(admin_tls_cert=self.admin_tls_cert, admin_tls_key=self.admin_tls_key)
         if self.upstream_api_key and self.upstream_api_key_file:
             raise ValueError("upstream_api_key and upstream_api_key_file are both set; keep the file")
+        if self.otlp_headers and self.otlp_headers_file:
+            raise ValueError("otlp_headers and otlp_headers_file are both set; keep the file")
+        if (self.otlp_endpoint or self.otlp_traces_endpoint) and not exporter_is_installed():
+            raise ValueError("otlp_endpoint needs the exporters of OpenTelemetry: pip install 'prefillwatch[otlp]'")
         if self.stall_always < self.stall_min_gap:
             raise ValueError("stall_always is below stall_min_gap; every stall of the first kind would be one already")
         if self.listen.overlaps(self.admin):

@@ -15,7 +15,9 @@ from typing import Any, Final
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from prefillwatch.settings.addresses import parse_listen, parse_page_address, parse_upstream
+from prefillwatch.settings.addresses import parse_collector, parse_listen, parse_page_address, parse_upstream
+from prefillwatch.settings.otlp import parse_headers
+from prefillwatch.settings.processes import OTLP_OFF
 from prefillwatch.settings.quantities import (
     format_duration,
     format_size,
@@ -214,6 +216,20 @@ def _login_in_file(value: Any) -> str:
     return login
 
 
+def _headers(value: Any) -> str:
+    parse_headers(text(value))
+    return text(value)
+
+
+def _headers_in_file(value: Any) -> str:
+    return _headers(_secret_in_file(value))
+
+
+def _collector_or_off(value: Any) -> str:
+    word = OTLP_OFF if value is False else text(value)  # what YAML makes of a bare off
+    return OTLP_OFF if word.strip().lower() == OTLP_OFF else parse_collector(word)
+
+
 def _socket_path(value: Any) -> Path:
     """Where a unix socket can be made."""
     path = Path(text(value)).expanduser()
@@ -266,6 +282,10 @@ FOLDER: Final = Kind(_existing_folder, "DIR")
 SOCKET: Final = Kind(_socket_path, "PATH")
 SECRET: Final = Kind(text, "KEY")
 SECRET_FILE: Final = Kind(_secret_in_file, "FILE")
+HEADERS: Final = Kind(_headers, "NAME=VALUE,…")
+HEADERS_FILE: Final = Kind(_headers_in_file, "FILE")
+COLLECTOR: Final = Kind(lambda value: parse_collector(text(value)), "URL")
+COLLECTOR_OR_OFF: Final = Kind(_collector_or_off, "URL|off")
 LOGIN_FILE: Final = Kind(_login_in_file, "FILE")
 SWITCH: Final = Kind(_switch, "", lambda value: str(value).lower())
 SIZE: Final = Kind(_size, "SIZE", format_size)

@@ -19,6 +19,10 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
 
+#: In place of an address: nowhere.
+OTLP_OFF: Final = "off"
+
+
 class Process(enum.Enum):
     """Who gets a setting. The analysis is a part of the observer, and of the recorder's replay."""
 
@@ -50,6 +54,20 @@ class FlightSettings(msgspec.Struct, frozen=True):
     disk: int
 
 
+class OtlpSettings(msgspec.Struct, frozen=True):
+    """What is sent where by OTLP: the settings ``otlp_…``."""
+
+    endpoint: str | None  # None: no metrics
+    traces_endpoint: str | None  # None: as the other, ``off``: no traces
+    headers: str | None
+    interval: float
+
+    @property
+    def traces(self) -> str | None:
+        """Where traces go."""
+        return None if self.traces_endpoint == OTLP_OFF else self.traces_endpoint or self.endpoint
+
+
 class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of the one observer process. The first part is the supervisor's."""
 
@@ -61,6 +79,7 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
     analysis: AnalysisSettings
     record: RecordSettings | None = None
     flight: FlightSettings | None
+    otlp: OtlpSettings
 
     admin_bearer_token: str | None  # None: none is asked for
     admin_basic_auth: str | None  # USER:PASSWORD

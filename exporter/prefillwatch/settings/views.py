@@ -12,7 +12,7 @@ from typing import Any
 from prefillwatch.analysis.settings import AnalysisSettings, Slo, StallRule, WaitRule
 from prefillwatch.relay.settings import RelaySettings
 from prefillwatch.settings.declared import Settings
-from prefillwatch.settings.processes import ANALYSIS, OBSERVER, RELAY, FlightSettings, ObserverSettings
+from prefillwatch.settings.processes import ANALYSIS, OBSERVER, RELAY, FlightSettings, ObserverSettings, OtlpSettings
 
 
 def relay_view(settings: Settings, **added: Any) -> RelaySettings:
@@ -23,9 +23,11 @@ def relay_view(settings: Settings, **added: Any) -> RelaySettings:
 def observer_view(settings: Settings, **added: Any) -> ObserverSettings:
     """What the observer gets; ``added`` are its sockets and upstream, or other values than those set."""
     flight, rest = _section(settings.of(OBSERVER), "flight_recorder_")
+    otlp, rest = _section(rest, "otlp_")
     sections = {
         "analysis": analysis_view(settings),
         "flight": FlightSettings(**flight) if flight["dir"] is not None else None,
+        "otlp": OtlpSettings(**otlp),
     }
     return ObserverSettings(**rest | sections | added)
 

@@ -48,7 +48,7 @@ class Promises:
         """The answer came to its end."""
         tpot = self._book.time_per_output_token(list(request.slots.values()), request.generated)
         if tpot is not None:
-            self._sink.tpot(request.model, tpot)
+            self._sink.tpot(request.model, tpot, request)
         self._judge(request, tpot)
 
     def _whole(self, request: Request, time_ns: int) -> None:

@@ -5,7 +5,14 @@ Values here are frozen. Model numbers are names already, and no book of the anal
 
 from prefillwatch.core.view.around import EngineLinkNow, RelayNow, TapNow
 from prefillwatch.core.view.in_flight import ModelLoad, RequestNow, SequenceNow, StallNow
-from prefillwatch.core.view.incidents import CulpritNow, IncidentHead, IncidentNow, incident_now
+from prefillwatch.core.view.incidents import (
+    CulpritNow,
+    IncidentHead,
+    IncidentNow,
+    LinkNow,
+    incident_links,
+    incident_now,
+)
 from prefillwatch.core.view.models import GapFigures, ModelAdvice, ModelFigures, ModelPressure
 from prefillwatch.core.view.view import View
 
@@ -15,6 +22,7 @@ __all__ = [
     "GapFigures",
     "IncidentHead",
     "IncidentNow",
+    "LinkNow",
     "ModelAdvice",
     "ModelFigures",
     "ModelLoad",
@@ -25,5 +33,6 @@ __all__ = [
     "StallNow",
     "TapNow",
     "View",
+    "incident_links",
     "incident_now",
 ]

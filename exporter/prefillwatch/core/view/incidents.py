@@ -7,6 +7,9 @@ from collections.abc import Hashable, Sequence
 import msgspec
 
 from prefillwatch.analysis.delays import Evidence, Incident
+from prefillwatch.analysis.requests import Request
+from prefillwatch.units import NS
+from prefillwatch.wire.trace_context import TraceParent
 
 
 class IncidentHead(msgspec.Struct, frozen=True):
@@ -35,6 +38,15 @@ class CulpritNow(msgspec.Struct, frozen=True):
     share: float
 
 
+class LinkNow(msgspec.Struct, frozen=True):
+    """A request of an incident whose sender told which trace it is in."""
+
+    culprit: bool
+    trace: TraceParent
+    #: What it lost, or what the others lost by it.
+    excess_s: float
+
+
 class IncidentNow(IncidentHead, frozen=True):
     """Times in nanoseconds. ``victims`` are never more than ``decoding`` while it is a freeze."""
 
@@ -50,6 +62,22 @@ class IncidentNow(IncidentHead, frozen=True):
     evidence: Evidence
     #: The largest shares first.
     culprits: tuple[CulpritNow, ...]
+
+
+def incident_links(incident: IncidentNow, most: int) -> tuple[LinkNow, ...]:
+    """So many culprits and so many victims that have traces, those that matter most first. Of an incident that is over;
+    victims are those of the delays that were kept of it."""
+    key = incident.key
+    assert isinstance(key, Incident)
+    lost: dict[Request, float] = {}
+    for delay in key.kept:
+        lost[delay.request] = lost.get(delay.request, 0.0) + delay.excess_ns
+    found = []
+    for culprit, part_ns in ((True, key.final.blame_ns), (False, lost)):
+        traced = [(request.trace, ns) for request, ns in part_ns.items() if request.trace is not None]
+        traced.sort(key=lambda pair: -pair[1])
+        found += [LinkNow(culprit, trace, ns / NS) for trace, ns in traced[:most]]
+    return tuple(found)
 
 
 def incident_head(incident: Incident) -> IncidentHead:

@@ -31,9 +31,9 @@ class IncidentHistory:
     def __init__(self, prefix: str = "", wall_offset: Callable[[], float] = wall_offset) -> None:
         self.prefix = prefix or f"{time.time_ns() // MS:x}"
         self.log = True
-        #: Hears of each incident that is over.
-        self.heard: Callable[[IncidentNow], None] | None = None
-        #: The same, with what is shown of it, and before.
+        #: Hear of each incident that is over, and what is shown of it.
+        self.heard: list[Callable[[IncidentNow, dict[str, Any]], None]] = []
+        #: The same, before it is logged.
         self.closed: Callable[[IncidentNow, dict[str, Any]], None] | None = None
         self._wall_offset = wall_offset
         #: With when each began and its number: moments on the wall are too coarse to say what began together.
@@ -47,8 +47,8 @@ class IncidentHistory:
         self._closed.append((incident.started_ns, incident.number, document))
         if self.log:
             log.info("incident %s", json.dumps(document))
-        if self.heard is not None:
-            self.heard(incident)
+        for heard in self.heard:
+            heard(incident, document)
 
     def newest(self, ongoing: Iterable[IncidentNow], limit: int) -> list[dict[str, Any]]:
         """Those that last and those that are over, by their beginning, the newest first."""

@@ -25,7 +25,8 @@ class Exemplars:
         """A value that was observed. Of a request of which nobody could find anything, none is made."""
         labels = exemplar_labels(request)
         if labels:
-            child.exemplify(Exemplar(seconds, labels, at_ns / NS + self._wall_offset()))
+            span_id = request.trace.span_id if request.trace else ""
+            child.exemplify(Exemplar(seconds, labels, at_ns / NS + self._wall_offset(), span_id))
 
 
 def exemplar_labels(request: Request) -> dict[str, str]:

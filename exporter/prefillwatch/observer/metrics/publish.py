@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +18,7 @@ from prefillwatch.core.view import IncidentNow, incident_now
 from prefillwatch.export import table
 from prefillwatch.export.registry import Registry
 from prefillwatch.observer.metrics.exemplars import Exemplars
+from prefillwatch.observer.metrics.standard import StandardHistograms
 from prefillwatch.units import NS
 from prefillwatch.wire.tap import End, Finish
 
@@ -38,6 +38,7 @@ class Publisher:
         buckets: PromptBuckets,
         incident_over: Callable[[IncidentNow], None] = lambda _: None,
         exemplars: Exemplars | None = None,
+        standard: StandardHistograms | None = None,
     ) -> None:
         #: Hears of gaps, in seconds, and whether a prompt was in service during them.
         self.gaps_heard: Callable[[FloatArray, bool], None] | None = None
@@ -45,6 +46,7 @@ class Publisher:
         self._names = names
         self._incident_over = incident_over
         self._exemplars = exemplars
+        self._standard = standard
         self._prompt_labels = buckets.labels
         self._bucket_labels = buckets.labels_with_none
         self._gaps = registry.histogram(table.INTER_TOKEN_LATENCY)
@@ -104,9 +106,7 @@ class Publisher:
         self._lagged.add((self._model(model),), gaps)
 
     def tokens_per_event(self, model: int, tokens: float, events: int) -> None:
-        child = self._tokens_per_event.child((self._model(model),))
-        child.counts[bisect_left(table.TOKENS_PER_EVENT.bounds, tokens)] += events
-        child.total += tokens * events
+        self._tokens_per_event.child((self._model(model),)).observe(tokens, events)
 
     def long_gap(self, model: int, concurrent_bucket: int, seconds: float, request: Request, ended_ns: int) -> None:
         if self._exemplars is not None:
@@ -118,6 +118,8 @@ class Publisher:
         child.observe(seconds)
         if self._exemplars is not None and seconds >= self._exemplars.late_s:
             self._exemplars.note(child, seconds, request, request.first_ns)
+        if self._standard is not None:
+            self._standard.first_token(self._model(model), request.endpoint, seconds)
 
     def forecast(self, ratio: float) -> None:
         self._forecasts.observe((), ratio)
@@ -138,11 +140,16 @@ class Publisher:
         for number in set(bucket.tolist()):
             self._steps.observe_many((self._model(model), STEP_BUCKETS[number]), seconds[bucket == number])
 
-    def finished(self, model: int, endpoint: str, outcome: str) -> None:
+    def finished(self, model: int, endpoint: str, outcome: str, request: Request, ended_ns: int) -> None:
         self._requests.add((self._model(model), endpoint, outcome))
+        if self._standard is not None and request.generating and request.received_ns:
+            seconds = (ended_ns - request.received_ns) / NS
+            self._standard.duration(self._model(model), endpoint, outcome, seconds)
 
-    def tpot(self, model: int, seconds: float) -> None:
+    def tpot(self, model: int, seconds: float, request: Request) -> None:
         self._tpot.observe((self._model(model),), seconds)
+        if self._standard is not None:
+            self._standard.per_token(self._model(model), request.endpoint, seconds)
 
     def deadlines(self, model: int, due: int, missed: int) -> None:
         self._deadlines.add((self._model(model),), due)
@@ -185,3 +192,5 @@ class Publisher:
 
     def model_forgotten(self, label: str) -> None:
         self._registry.forget("model", label)
+        if self._standard is not None:
+            self._standard.forget_model(label)

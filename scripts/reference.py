@@ -1,4 +1,4 @@
-"""Writes the tables of docs/ that are made from the code: metrics and their names in OpenTelemetry, settings and causes.
+"""Writes the tables of docs/ that are made from the code: metrics and their names in OpenTelemetry, settings, causes.
 
 python scripts/reference.py            writes them
 python scripts/reference.py --check    tells whether they are as they should be

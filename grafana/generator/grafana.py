@@ -30,6 +30,8 @@ from grafana_foundation_sdk.models import dashboard as dm
 from grafana_foundation_sdk.models import heatmap as hm
 from grafana_foundation_sdk.models import prometheus as pm
 
+from prefillwatch.export import table as specs
+
 PanelBuilder = timeseries.Panel | stat.Panel | bargauge.Panel | heatmap.Panel | table.Panel
 DATASOURCE: Final = cm.DataSourceRef(type_val="prometheus", uid="${datasource}")
 #: Points of what happens now and then that are one line: milliseconds.
@@ -159,9 +161,15 @@ def _listing(given: Listing) -> table.Panel:
 def _query(query: Query, ref: str) -> prometheus.Dataquery:
     built = prometheus.Dataquery().datasource(DATASOURCE).expr(query.expr).ref_id(ref).format(_FORMATS[query.form])
     built.legend_format(query.legend or "__auto")
+    if not query.instant and any(name in query.expr for name in _WITH_EXEMPLARS):
+        built.exemplar(True)
     return built.instant() if query.instant else built.range()
 
 
+#: Whose slow values come with a trace; in a table or a figure of now there is no place for them.
+_WITH_EXEMPLARS: Final = tuple(
+    f"{spec.full_name}_bucket" for spec in (specs.INTER_TOKEN_LATENCY, specs.TIME_TO_FIRST_TOKEN)
+)
 _FORMATS: Final = {form: pm.PromQueryFormat(form.value) for form in Form}
 
 

@@ -77,9 +77,11 @@ class Feeder:
     beat_due: int = 0
     scrape_due: int = 0
     scrape: bytes = field(default=b"", repr=False)
+    #: Histograms are kept with exponential buckets, too.
+    exponential: bool = False
 
     def __post_init__(self) -> None:
-        self.observation = Observation(analysis_view(DEFAULTS), clock=lambda: self.now)
+        self.observation = Observation(analysis_view(DEFAULTS), clock=lambda: self.now, exponential=self.exponential)
         self.observation.feed(Models(("bench",)))
         self.builder = PacketBuilder(relay=0, epoch=1)
 

@@ -158,6 +158,7 @@ class Stack:
             f"--web.listen-address=127.0.0.1:{server}",
             f"--web.external-url={self.prometheus}",
             f"--web.user-assets={ROOT / 'alerts'}",
+            "--enable-feature=exemplar-storage",
             f"--rules.alert.resend-delay={format_duration(RESEND_S * scale)}",
         )
         eventually(lambda: _ready(f"{self.manager}/-/ready") and _ready(f"{self.prometheus}/-/ready"), self.log)
@@ -190,6 +191,12 @@ class Stack:
         """Raw samples of the last seconds: series with their (Unix time, value) pairs."""
         return self._ask("query", query=f"{expression}[{seconds:.0f}s]")["result"]
 
+    def exemplars(self, expression: str, seconds: float) -> list[dict[str, Any]]:
+        """Those of the last seconds: labels, value and Unix time of each."""
+        now = time.time()
+        found = self._ask("query_exemplars", query=expression, start=str(now - seconds), end=str(now))
+        return [exemplar for series in found for exemplar in series["exemplars"]]
+
     def alert_states(self, seconds: float) -> set[tuple[str, str, str]]:
         """(alert, state, instance) of every alert that was pending or firing at any time within the last seconds."""
         return {
@@ -197,11 +204,10 @@ class Stack:
             for series in self.samples("ALERTS", seconds)
         }
 
-    def _ask(self, what: str, **parameters: str) -> dict[str, Any]:
+    def _ask(self, what: str, **parameters: str) -> Any:
         answer = httpx.get(f"{self.prometheus}/api/v1/{what}", params=parameters, timeout=PATIENCE_S).json()
         assert answer["status"] == "success", answer
-        data: dict[str, Any] = answer["data"]
-        return data
+        return answer["data"]
 
     # --- Its end ---
 

@@ -21,6 +21,8 @@ SCALE = 1 / 15
 SUITES = (OLDEST, NEWEST)
 #: In one piece this takes the simulated engine eleven seconds.
 DOCUMENT_TOKENS = 36_000
+#: That the document is sent in.
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 WHOLE_PROMPTS = ("--no-enable-chunked-prefill", "--max-model-len", "65536")
 
 Start = Callable[..., Any]
@@ -52,7 +54,7 @@ def test_a_freeze_is_paged_while_it_lasts_and_explained_and_resolved(
     with stack(programs, tmp_path, targets, SCALE) as watch, readers(sidecar.url, 4):
         _wait_for_rates(watch)
         sent = time.time()
-        answer = paste_document(sidecar.url, DOCUMENT_TOKENS)
+        answer = paste_document(sidecar.url, DOCUMENT_TOKENS, traceparent=f"00-{TRACE}-00f067aa0ba902b7-01")
         assert answer.complete, answer.error
         ended = time.time()
         _wait_for_page(watch, "StreamFreeze", "firing")
@@ -60,6 +62,7 @@ def test_a_freeze_is_paged_while_it_lasts_and_explained_and_resolved(
         _page_came_in_time(watch, sent, ended)
         _wait_for_page(watch, "PrefillInterference", "firing")
         _ticket_names_culprit_and_remedy(watch, instance)
+        _slow_buckets_lead_to_a_trace_and_to_requests(watch)
         _wait_for_page(watch, "StreamFreeze", "resolved")
         if programs.is_newest:  # the window has to run empty first; once is enough
             _wait_for_page(watch, "PrefillInterference", "resolved")
@@ -69,6 +72,15 @@ def test_a_freeze_is_paged_while_it_lasts_and_explained_and_resolved(
         _every_rule_was_evaluated(watch)
         watch.programs.run("promtool", "check", "config", watch.config)
         watch.programs.run("amtool", "check-config", watch.manager_config)
+
+
+def _slow_buckets_lead_to_a_trace_and_to_requests(watch: Stack) -> None:
+    first = "prefillwatch_time_to_first_token_seconds_bucket"
+    late = eventually(lambda: watch.exemplars(first, 600), watch.log)
+    assert TRACE in {exemplar["labels"].get("trace_id") for exemplar in late}
+    frozen = eventually(lambda: watch.exemplars("prefillwatch_inter_token_latency_seconds_bucket", 600), watch.log)
+    assert all(exemplar["labels"]["request_id"] for exemplar in frozen)
+    assert max(float(exemplar["value"]) for exemplar in frozen) > 1.0
 
 
 def _wait_for_rates(watch: Stack) -> None:

@@ -49,10 +49,11 @@ def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[object]) -> None:
         loop.run_until_complete(task)
 
 
-def paste_document(url: str, tokens: int, model: str = "sim-4b") -> Answer:
-    """One long prompt, from being sent until it is answered."""
+def paste_document(url: str, tokens: int, model: str = "sim-4b", traceparent: str = "") -> Answer:
+    """One long prompt, from being sent until it is answered, in a trace if one is given."""
     body = request_body(model, Kind("document", (tokens, tokens), (5, 5)), tokens, random.Random(tokens))
-    return asyncio.run(ask(url, body, timeout_seconds=LIMIT_S))
+    headers = {"traceparent": traceparent} if traceparent else {}
+    return asyncio.run(ask(url, body, headers=headers, timeout_seconds=LIMIT_S))
 
 
 @contextlib.contextmanager

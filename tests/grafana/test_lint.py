@@ -12,6 +12,7 @@ import yaml
 from grafana.render.model import FOLDER, load_all, panels
 from tests.grafana.promql import problems
 
+from prefillwatch.export import table
 from prefillwatch.wire.routes import WRITING
 
 DASHBOARDS = load_all()
@@ -22,6 +23,9 @@ PANELS = {
 }
 #: Names of units in Grafana that we use, each with a reason to be the right one for something.
 UNITS = {"s", "none", "short", "percentunit", "bytes", "reqps"}
+
+#: Histograms whose slow values name their trace.
+WITH_EXEMPLARS = tuple(f"{spec.full_name}_bucket" for spec in (table.INTER_TOKEN_LATENCY, table.TIME_TO_FIRST_TOKEN))
 
 of_dashboards = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS)
 of_panels = pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
@@ -279,3 +283,10 @@ def test_the_rules_let_pass_what_is_sound() -> None:
     assert problems(f"increase(prefillwatch_stalls_total{{{OF_MODEL}}}[$__range])", instant=True) == []
     rate = f"rate(prefillwatch_step_seconds_bucket{{{OF_MODEL}}}[$__rate_interval])"
     assert problems(f"histogram_quantile(0.99, sum by (le) ({rate}))", instant=False) == []
+
+
+@concerned(lambda panel: any(name in expr for expr in expressions(panel) for name in WITH_EXEMPLARS))
+def test_slow_gaps_and_first_tokens_come_with_their_traces_where_there_is_place_for_them(panel: dict[str, Any]) -> None:
+    for target in panel["targets"]:
+        shown = target.get("range", False) and any(name in target["expr"] for name in WITH_EXEMPLARS)
+        assert target.get("exemplar", False) == shown

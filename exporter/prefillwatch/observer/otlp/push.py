@@ -58,7 +58,7 @@ class OtlpPush:
             def connect_traces() -> Send[IncidentSpan]:
                 from prefillwatch.observer.otlp.exporter import traces_sender
 
-                return traces_sender(traces_url, headers, patience_s, origin)
+                return traces_sender(traces_url, headers, _PATIENCE_S, origin)
 
             self._traces = Channel("OTLP traces", traces_url, connect_traces, most=_MOST_INCIDENTS, pause_s=_PATIENCE_S)
             observation.history.heard.append(self._incident)

@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 
 from prefillwatch.export.spec import PREFIX, Kind, Spec
 
-#: What a name ends in, the unit by UCUM that stands for it, and whether the name goes without it. Tokens are no unit
-#: that Prometheus would write out.
-_UNITS: Final = (
-    ("_seconds", "s", True),
-    ("_bytes", "By", True),
-    ("_ratio", "1", True),
-    ("_tokens", "{token}", False),
+#: What a name ends in, the unit by UCUM that stands for it, and the kinds of metrics whose name goes without it: those
+#: for which Prometheus writes it out again.
+_UNITS: Final[tuple[tuple[str, str, frozenset[Kind]], ...]] = (
+    ("_seconds", "s", frozenset(Kind)),
+    ("_bytes", "By", frozenset(Kind)),
+    ("_ratio", "1", frozenset({Kind.GAUGE})),
+    ("_tokens", "{token}", frozenset()),
 )
 
 
@@ -29,9 +29,9 @@ def otel_name(spec: Spec) -> OtelName:
     """``prefillwatch_stall_seconds_total`` is ``prefillwatch.stall`` in ``s``, a sum that only rises."""
     name = spec.name.removesuffix("_total") if spec.kind is Kind.COUNTER else spec.name
     namespace = PREFIX.replace("_", ".")
-    for ending, unit, left_out in _UNITS:
+    for ending, unit, without in _UNITS:
         if name.endswith(ending):
-            return OtelName(namespace + (name.removesuffix(ending) if left_out else name), unit)
+            return OtelName(namespace + (name.removesuffix(ending) if spec.kind in without else name), unit)
     return OtelName(namespace + name, "")
 
 

@@ -48,7 +48,7 @@ TESTS: Final = {
         "../scenarios/test_other_causes.py",
         "../scenarios/test_prefill.py",
     ),
-    "flow": ("tokens/test_flow.py", "../scenarios/test_yardsticks.py"),
+    "flow": ("tokens/test_flow.py", "test_populations.py", "../scenarios/test_yardsticks.py"),
     "baselines": ("tokens/test_baselines.py", "tokens/test_gaps.py"),
     "verdicts": (
         "verdicts",

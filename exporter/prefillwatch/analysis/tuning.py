@@ -298,7 +298,7 @@ class FlowRules:
         5 * MS, "ns", "tokens that come quicker right after a late first one were made before", "test_flow"
     )
     plateau_ns: int = tunable(
-        20 * NS, "ns", "slow steps that nobody causes are what the engine takes now after so long", "test_yardsticks"
+        20 * NS, "ns", "slow steps that nobody causes are what the engine takes now after so long", "test_populations"
     )
 
 

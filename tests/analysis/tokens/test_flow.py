@@ -48,6 +48,21 @@ def test_a_first_token_that_was_waited_for_is_a_delay_too() -> None:
     assert taught(20, 20, 4, waited_ms=2000) == [True, True, False], "served as usual, and held back"
 
 
+@pytest.mark.parametrize(("gap", "teaches"), [(118, True), (122, False)])
+def test_four_times_the_gap_before_is_a_jump(gap: float, teaches: bool) -> None:
+    assert taught(30, gap) == [True, teaches]
+
+
+def test_what_is_shorter_than_a_tenth_of_a_second_is_no_delay_however_much_it_jumps() -> None:
+    assert taught(10, 95) == [True, True]
+    assert taught(10, 105) == [True, False]
+
+
+def test_five_milliseconds_after_a_late_first_token_an_engine_may_have_made_the_next() -> None:
+    assert taught(20, 20, 4.5, waited_ms=2000) == [True, True, False]
+    assert taught(20, 20, 5.5, waited_ms=2000) == [True, True, True]
+
+
 def test_one_stream_has_no_say_in_another_ones_flow() -> None:
     flow = Flow()
     for slot in range(100):

@@ -15,6 +15,7 @@ from prefillwatch.analysis.steps import StepFacts
 from prefillwatch.analysis.tokens import Gaps
 from prefillwatch.analysis.tuning import DEFAULT, GapRules
 from prefillwatch.units import NS
+from prefillwatch.wire.routes import LOOKS
 
 
 class Figures:
@@ -147,7 +148,8 @@ class Figures:
     # --- Ends ---
 
     def ended(self, request: Request, time_ns: int, outcome: str) -> None:
-        """The exchange is over. With the outcome `LOST` its end is not known, and it counts as no request."""
+        """The exchange is over. With the outcome `LOST` its end is not known, and it counts as no request; neither does
+        a look at upstream's metrics or health."""
         if request.generating and request.sent_ns:
             self.prompt(request, time_ns)
             self._sink.prompt(request.model, request.prompt_tokens, request.cached_tokens)
@@ -160,6 +162,6 @@ class Figures:
                 self._overcounted[request.model] = self._overcounted.get(request.model, 0) - missing
             if request.events and not request.events_reported:
                 self._sink.tokens_per_event(request.model, request.generated / request.events, request.events)
-        if outcome != LOST:
+        if outcome != LOST and request.endpoint not in LOOKS:
             self._models[request.model].concurrency.finished(time_ns)
             self._sink.finished(request.model, request.endpoint, outcome, request, time_ns)

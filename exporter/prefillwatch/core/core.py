@@ -184,7 +184,8 @@ class Core:
             self._sink.packet_taken((now_ns - packet.last_ns) / NS)
 
     def _exchange_ended(self, exchange: Exchange, end: End) -> None:
-        self.ended.append(exchange.request)
+        if exchange.request.generating:
+            self.ended.append(exchange.request)
         self._sink.exchange_ended(exchange, end)
 
     # --- Moments ---

@@ -26,7 +26,7 @@ from prefillwatch.contract.buckets import (
 from prefillwatch.contract.causes import BY_NAME, FREEZE_CAUSES, WAIT_CAUSES
 from prefillwatch.engine.errors import FetchReason
 from prefillwatch.export.spec import Kind, Label, Spec, window_name
-from prefillwatch.wire.routes import ENDPOINTS
+from prefillwatch.wire.routes import ENDPOINTS, LOOKS
 
 _PROMPT_BUCKETS = PromptBuckets(PROMPT_EDGES)
 
@@ -39,7 +39,7 @@ STEP = Label("step_prefill_tokens", STEP_BUCKETS)
 CONCURRENCY = Label("concurrency", LEVEL_LABELS)
 STALL_CAUSE = Label("cause", FREEZE_CAUSES)
 WAIT_CAUSE = Label("cause", WAIT_CAUSES)
-ENDPOINT = Label("endpoint", tuple(sorted(ENDPOINTS)))
+ENDPOINT = Label("endpoint", tuple(sorted(ENDPOINTS - LOOKS)))
 OUTCOME = Label("outcome", OUTCOMES)
 ENGINE = Label("engine")
 RELAY = Label("relay")
@@ -244,7 +244,8 @@ REQUESTS = _counter(
     "requests_total",
     (MODEL, ENDPOINT, OUTCOME),
     "Requests by how they ended, as the client saw it: rejected is a status of 400 to 499 or 501, error one above, "
-    "error_in_stream an error object inside a 200, empty an answer without a token.",
+    "error_in_stream an error object inside a 200, empty an answer without a token. Looks at upstream's metrics or "
+    "health are no requests.",
 )
 UPSTREAM_UNREACHABLE = _counter(
     "upstream_unreachable_total",

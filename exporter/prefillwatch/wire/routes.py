@@ -19,6 +19,8 @@ GENERATING: Final = READING | WRITING
 
 #: Endpoints that ask the engine for nothing.
 IDLE: Final = frozenset({"models", "tokenize", "metrics", "health", "version", "load"})
+#: Those of them that machines look at again and again, a gateway's scraper twenty times a second: nobody's requests.
+LOOKS: Final = frozenset({"metrics", "health"})
 
 # The longest matching end of a path wins, so that servers mounted under a prefix are recognised too.
 _ROUTES: Final[dict[tuple[str, ...], str]] = {

@@ -19,6 +19,8 @@ Figures:
     shapes    10,000 tokens/s in all, by 64 to 10,000 streams, and by streams of 150 and of 30 tokens that follow one
               another: CPU per token of each, none may break. Beyond 9,000 streams, where the descriptors of one process
               (20,000 as is usual) would not do, each side has two processes on the same core
+    gateway   load through us without and with a gateway that reads upstream's metrics page (64 KiB) through the data
+              port every 50 ms: CPU per token of relay and observer, and what one such look costs them
     memory    memory per stream that had tokens and is silent now, with 2,000 of them
     observer  tokens per second that the observer can account for on one core
     curve     CPU of the observer per token and per request, by number of streams (see tests/bench/curve.py)
@@ -42,11 +44,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import report
-from tests.bench.load import Load, idle_memory, measure
+from tests.bench.load import GATEWAY_SECONDS, Load, gateway, idle_memory, measure
 from tests.bench.programs import BenchError
 from tests.bench.sides import BEFORE, MOST_STREAMS, STARTERS, Side, compare_with, running
 
-FIGURES = ("whole", "load", "step", "many", "shapes", "memory", "observer", "curve", "page", "wire")
+FIGURES = ("whole", "load", "step", "many", "shapes", "gateway", "memory", "observer", "curve", "page", "wire")
 STANDARD = Load(streams=256, rate=40, warmup_seconds=1.5, measure_seconds=6)
 WHOLE = Load(streams=500, rate=20, warmup_seconds=0, measure_seconds=0, max_tokens=40)
 MANY = Load(streams=2000, rate=5, warmup_seconds=1.5, measure_seconds=4)
@@ -184,6 +186,28 @@ def run_shapes(sides: list[Side], args: argparse.Namespace) -> Any:
     return {"rows": rows, "runs": runs}
 
 
+def run_gateway(sides: list[Side], args: argparse.Namespace) -> Any:
+    """Without and with the scraper, in turns."""
+    load = sized(STANDARD, args)
+    ours = [side for side in sides if side.admin is not None]
+    runs = []
+    for number, side, there in itertools.product(range(args.rounds), ours, (False, True)):
+        with gateway(side.port if there else None) as looks:
+            runs.append(measure(side, load) | {"gateway": there, "round": number, "looks": looks})
+    if failed := sum(run["looks"]["failed"] for run in runs):
+        raise BenchError(f"{failed:.0f} pages that the gateway asked for did not come whole")
+    tokens_per_look = GATEWAY_SECONDS * load.streams * load.rate
+    rows = []
+    for part in dict.fromkeys(part for run in runs for part in run["cpu_ns_per_token"]):
+        without = report.cpu_median([run for run in runs if not run["gateway"]], part) or 0.0
+        with_it = report.cpu_median([run for run in runs if run["gateway"]], part) or 0.0
+        look_us = (with_it - without) * tokens_per_look
+        rows.append([part, f"{without:.2f}", f"{with_it:.2f}", f"{with_it / without:.2f}", f"{look_us:.0f}"])
+    table = report.markdown(("part", "CPU µs/token", "with a gateway", "×", "µs per look"), rows)
+    print(f"\n### a gateway's scraper through the data port, 20 times a second\n\n{table}", flush=True)
+    return {"rows": rows, "runs": runs}
+
+
 def run_memory(args: argparse.Namespace) -> Any:
     """On processes of its own: one that has carried thousands of streams before has their memory still."""
     streams = 500 if args.smoke else 2000
@@ -235,7 +259,14 @@ def print_figures(title: str, figures: dict[str, float]) -> None:
     print(f"\n### {title}\n\n{report.markdown(('figure', 'value'), rows)}", flush=True)
 
 
-RUNNERS = {"whole": run_whole, "load": run_load, "step": run_step, "many": run_many, "shapes": run_shapes}
+RUNNERS = {
+    "whole": run_whole,
+    "load": run_load,
+    "step": run_step,
+    "many": run_many,
+    "shapes": run_shapes,
+    "gateway": run_gateway,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

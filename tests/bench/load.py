@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import subprocess
@@ -18,6 +19,8 @@ from tests.bench.programs import BenchError, program
 from tests.bench.sides import LOAD_CORE, PROXY_CORE, Side
 
 SCRAPE_SECONDS = 1.0
+GATEWAY_SECONDS = 0.05
+PAGE_BYTES = 1 << 16  # of the upstream's page
 WATCHER_PRIORITY = 5  # over everything that is measured
 
 
@@ -161,6 +164,40 @@ def scraping(admin: str | None) -> Iterator[dict[str, float]]:
     finally:
         done.set()
         thread.join()
+
+
+@contextlib.contextmanager
+def gateway(port: int | None) -> Iterator[dict[str, float]]:
+    """Meanwhile read a page as large as vLLM's through this port, as the endpoint picker of the Gateway API's inference
+    extension does: every 50 ms, on one connection that is kept. Yields how often, and how many came otherwise. Without
+    a port, none does."""
+    found: dict[str, float] = {"done": 0, "failed": 0}
+    if port is None:
+        yield found
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_pick_until, args=(port, done, found))
+    thread.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        thread.join()
+
+
+def _pick_until(port: int, done: threading.Event, found: dict[str, float]) -> None:
+    os.sched_setaffinity(0, {LOAD_CORE})  # of this thread
+    headers = {"User-Agent": "Go-http-client/1.1", "Accept-Encoding": "gzip"}
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        while not done.wait(GATEWAY_SECONDS):
+            try:
+                connection.request("GET", "/metrics?page", headers=headers)
+                answer = connection.getresponse()
+                whole = len(answer.read()) == PAGE_BYTES and answer.status == 200
+            except (OSError, http.client.HTTPException):
+                connection.close()  # the next request opens it anew
+                whole = False
+            found["done" if whole else "failed"] += 1
 
 
 def _scrape_until(url: str, done: threading.Event, found: dict[str, float]) -> None:

@@ -6,6 +6,7 @@
  *     "max_tokens":N  "rate":TOKENS_PER_SECOND  "step":1 (all streams at once, as an engine does; else evenly spread)
  *     "hold_ms":MS (stay silent that long before the end)
  * GET /metrics, /health, /v1/models: short answers, so that a sidecar finds what it looks for.
+ * GET /metrics?page: a page as large as vLLM's, 64 KiB, as a gateway's scraper gets it.
  * GET /pace: how well the pace was kept since the last time of asking: the latest send, and sends that found no room.
  * A token's content is "@" and 19 digits, CLOCK_MONOTONIC nanoseconds just before the send.
  */
@@ -148,6 +149,22 @@ static const char METRICS[] =
 static const char MODELS[] =
     "{\"object\":\"list\",\"data\":[{\"id\":\"bench\",\"object\":\"model\",\"created\":1,\"owned_by\":\"vllm\",\"max_model_len\":16384}]}";
 
+/* A whole page: the few figures, and comments up to its size. */
+static void answer_page(stream *s) {
+    enum { SIZE = 65536 };
+    static char out[SIZE + 256];
+    if (!out[0]) {
+        int n = sprintf(out, "HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\ncontent-length: %d\r\n\r\n", SIZE);
+        char *body = out + n;
+        memset(body, '#', SIZE);
+        memcpy(body, METRICS, sizeof METRICS - 1);
+        for (int at = sizeof METRICS + 80; at < SIZE; at += 80) body[at] = '\n';
+        body[SIZE - 1] = '\n';
+        body[SIZE] = 0;
+    }
+    send_all(s->fd, out, strlen(out));
+}
+
 static void answer_pace(stream *s) {
     char body[128];
     sprintf(body, "{\"latest_ns\":%lld,\"no_room\":%ld}", (long long)latest, no_room);
@@ -157,6 +174,7 @@ static void answer_pace(stream *s) {
 
 static void handle_request(stream *s, const char *head, const char *body) {
     if (!strncmp(head, "POST", 4)) start_stream(s, body);
+    else if (strstr(head, " /metrics?page")) answer_page(s);
     else if (strstr(head, " /metrics")) answer(s, "text/plain; version=0.0.4; charset=utf-8", METRICS);
     else if (strstr(head, " /pace")) answer_pace(s);
     else if (strstr(head, " /v1/models")) answer(s, "application/json", MODELS);

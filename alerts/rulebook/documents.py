@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from alerts.rulebook.collection import section
 from alerts.rulebook.groups import all_alerts, all_groups, files
 from alerts.rulebook.rule import Alert, Group, Recording, number
 from alerts.rulebook.source import Source, format_duration
@@ -24,6 +25,7 @@ def documents(source: Source) -> dict[str, str]:
     texts["kubernetes/prometheusrule.yaml"] = prometheus_rule(source)
     texts["kustomization.yaml"] = kustomization(source)
     texts["runbooks/README.md"] = runbook_index(source)
+    texts["upstream/awesome-prometheus-alerts.yml"] = HEADER + section(source)
     return texts
 
 

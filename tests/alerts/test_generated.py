@@ -25,7 +25,7 @@ def test_generating_again_gives_the_same_bytes() -> None:
 
 def test_nothing_is_left_over_from_an_earlier_source() -> None:
     generated = {ALERTS / name for name in documents(SOURCE)}
-    made = {path for folder in ("rules", "kubernetes") for path in (ALERTS / folder).glob("*.y*ml")}
+    made = {path for folder in ("rules", "kubernetes", "upstream") for path in (ALERTS / folder).glob("*.y*ml")}
     assert made - generated == set()
 
 

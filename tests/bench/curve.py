@@ -17,11 +17,9 @@ import cProfile
 import gc
 import heapq
 import json
-import os
 import pstats
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -30,6 +28,7 @@ from pathlib import Path
 
 from tests.bench.observer import DATA, Feeder, Record, chunk, event, open_streams
 from tests.bench.report import markdown
+from tests.bench.turns import turns
 
 from prefillwatch.wire.tap import End, Finish, Kind, encode_payload
 
@@ -116,27 +115,17 @@ def traffic(streams: int, tokens: int) -> Iterator[Record]:
 
 def measured(streams: list[int], rounds: int, before: Path | None, seconds: int = SECONDS) -> Points:
     """By side and number of streams the medians over the rounds; each figure in a process of its own, sides in turn."""
-    here = Path(__file__).resolve().parents[2]
-    sides = {"now": here} | ({"before": before} if before is not None else {})
-    points: dict[str, dict[int, list[dict[str, float]]]] = {side: {each: [] for each in streams} for side in sides}
-    for _ in range(rounds):
-        for each in streams:
-            for side, checkout in sides.items():
-                points[side][each].append(of_checkout(checkout, each, seconds))
-    return {
-        side: {each: {key: statistics.median(p[key] for p in found) for key in found[0]} for each, found in its.items()}
-        for side, its in points.items()
-    }
-
-
-def of_checkout(checkout: Path, streams: int, seconds: int) -> dict[str, float]:
-    path = os.pathsep.join([str(checkout), str(checkout / "exporter")])
-    command = [sys.executable, __file__, "--one", str(streams), "--seconds", str(seconds)]
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": path}, cwd=checkout, stdout=subprocess.PIPE, check=True
-    )
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
+    checkouts = {"now": Path(__file__).resolve().parents[2]} | ({"before": before} if before is not None else {})
+    sides = {side: (checkout, checkout / "exporter") for side, checkout in checkouts.items()}
+    points: Points = {side: {} for side in sides}
+    for each in streams:
+        found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+        command = [sys.executable, __file__, "--one", str(each), "--seconds", str(seconds)]
+        for side, figures in turns(sides, rounds, command):
+            found[side].append(figures)
+        for side, its in found.items():
+            points[side][each] = {key: statistics.median(one[key] for one in its) for key in its[0]}
+    return points
 
 
 def table(points: Points) -> str:

@@ -1,6 +1,6 @@
-"""The same measurement in this checkout and in another, in turns: the command line of benchmarks that need no more.
+"""The same measurement in this checkout and in another, in turns: each side in a process of its own, several times.
 
-Each side runs in a process of its own, several times in turns; what is printed are the medians of all runs.
+`in_turns` is the command line of benchmarks that need no more; what it prints are the medians of all runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import prefillwatch
@@ -32,12 +32,19 @@ def in_turns(module: str, measure: Callable[[], dict[str, float]], rounds: int) 
         return
     sides = {"here": HERE} | ({"before": args.before / "exporter"} if args.before else {})
     figures: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for _, (side, path) in itertools.product(range(rounds), sides.items()):
-        command = [sys.executable, "-m", module, "--one-side"]
-        answer = subprocess.run(
-            command, env={**os.environ, "PYTHONPATH": str(path)}, check=True, stdout=subprocess.PIPE
-        )
-        for name, value in json.loads(answer.stdout).items():
+    command = [sys.executable, "-m", module, "--one-side"]
+    for side, found in turns({side: (path,) for side, path in sides.items()}, rounds, command):
+        for name, value in found.items():
             figures[name, side].append(value)
     for (name, side), values in sorted(figures.items()):
         print(f"{name:<52} {side:<7} {statistics.median(values):8.2f} ms   {min(values):.2f} to {max(values):.2f}")
+
+
+def turns(
+    sides: Mapping[str, Sequence[Path]], rounds: int, command: Sequence[str]
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """What the command prints, as JSON, with the packages of each side in its path: side after side, round by round."""
+    for _, (side, paths) in itertools.product(range(rounds), sides.items()):
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+        answer = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE)
+        yield side, json.loads(answer.stdout)

@@ -30,7 +30,7 @@ from prefillwatch.recorder import entries
 from prefillwatch.recorder.chunks import ChunkBuilder, Kind
 from prefillwatch.recorder.file import Header, frame, opening
 from prefillwatch.recorder.flight import ASKED, FlightFolder, FlightTrigger
-from prefillwatch.recorder.ring import Ring
+from prefillwatch.recorder.segments import Ring
 from prefillwatch.recorder.sink import FileSink
 from prefillwatch.settings.control import Control
 from prefillwatch.settings.processes import ObserverSettings

@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from prefillwatch.lab.arrivals.fields import Row, row_of
+from prefillwatch.lab.arrivals.file_units import UNITS_S, block_size, unit_by_evidence, unit_by_size
 from prefillwatch.lab.arrivals.files import FORM, objects, opened
 from prefillwatch.lab.arrivals.schedule import MOONCAKE_BLOCK, Arrival, ArrivalsError, Schedule
 from prefillwatch.lab.arrivals.servegen import generate, is_servegen
 from prefillwatch.lab.arrivals.shapes import CHARACTERS_PER_TOKEN, ESTIMATED, requests_in
-from prefillwatch.lab.arrivals.units import UNITS_S, block_size, unit_by_evidence, unit_by_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from prefillwatch.lab.trace.autotuner import tuning_launches
 from prefillwatch.lab.trace.errors import TraceError
 from prefillwatch.lab.trace.families import Family, short_name
 from prefillwatch.lab.trace.findings import (
@@ -30,7 +31,6 @@ from prefillwatch.lab.trace.gaps import Busy, decode_gaps
 from prefillwatch.lab.trace.reading import TraceReader, pieces_of
 from prefillwatch.lab.trace.steps import Cadence, Flags, Step, find_steps, why_no_steps
 from prefillwatch.lab.trace.timeline import TimelineBuilder, Work
-from prefillwatch.lab.trace.tuning import tuning_launches
 from prefillwatch.units import NS
 
 Amount = TypeVar("Amount", int, float)

@@ -2,7 +2,7 @@
 
 The first time a kernel meets a new shape, each of its variants is run some dozens of times, and the cache is wiped in
 between. In a trace that is the same kernel over and over without any other layer's work. It can be most of the launches
-and nearly all of the time of a first long prompt, and tells nothing about the second.
+and nearly all of the time of a first long prompt, and says nothing about the second.
 """
 
 from __future__ import annotations

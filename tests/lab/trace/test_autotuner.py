@@ -6,7 +6,7 @@ import pytest
 from tests.lab.trace.gpu_trace import CHUNKS, FILL, GEMM, GpuTrace, MadeStep, kernel
 from tests.lab.trace.looked_at import findings_of, work_of
 
-from prefillwatch.lab.trace.tuning import FEWEST_REPEATS, tuning_launches
+from prefillwatch.lab.trace.autotuner import FEWEST_REPEATS, tuning_launches
 
 TRIES = 500
 CALM = (*[MadeStep(22.0)] * 5, *[MadeStep(200.0, 2000)] * 3, *[MadeStep(22.0)] * 8)

@@ -85,6 +85,7 @@ class Ledger:
         self._figures.forget_model(model)
         self.pressures.forget_model(model)
         self.book.forget_model(model)
+        self.causes.forget_model(model)
         self.sizing.forget_model(model)
 
     # --- What the wire shows ---

@@ -283,6 +283,12 @@ class GapRules:
     long_text: int = tunable(
         48, "characters", "more than one token has, so it may hold tokens that were held back", "test_when_final"
     )
+    interval_events: int = tunable(
+        2, "token events", "after the first, before usage shows how many tokens come at once", "test_intervals"
+    )
+    interval_answers: int = tunable(
+        9, "answers", "the last of a model, of which the median counts: a server's interval is one", "test_intervals"
+    )
 
 
 @dataclass(frozen=True, slots=True)

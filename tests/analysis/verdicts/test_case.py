@@ -15,7 +15,7 @@ from prefillwatch.analysis.engines import Engines
 from prefillwatch.analysis.requests import Request
 from prefillwatch.analysis.settings import StallRule
 from prefillwatch.analysis.steps import Step
-from prefillwatch.analysis.tokens import GapBook
+from prefillwatch.analysis.tokens import GapBook, StreamIntervals
 from prefillwatch.analysis.verdicts.case import CaseBuilder
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
 from prefillwatch.analysis.verdicts.stalls import StallWatch
@@ -32,7 +32,7 @@ class Scene:
         engines = Engines()
         costs = Costs(engines.timeline.clear, StepLaw, SMALLEST)
         watch = StallWatch(StallRule(), GapBook())
-        self.builder = CaseBuilder(watch, engines, self.evidence, costs, SMALLEST)
+        self.builder = CaseBuilder(watch, engines, self.evidence, costs, StreamIntervals(), SMALLEST)
         self.stall = self.stalled(START, END)
 
     def stalled(self, start: float, end: float) -> Stall:

@@ -4,6 +4,7 @@ from prefillwatch.analysis.tokens.concurrency import LEVEL_LABELS, ConcurrencyMe
 from prefillwatch.analysis.tokens.correlation import GapPromptCorrelation
 from prefillwatch.analysis.tokens.flow import Flow, StepFlow
 from prefillwatch.analysis.tokens.gaps import GapBatch, GapBook
+from prefillwatch.analysis.tokens.intervals import StreamIntervals
 from prefillwatch.analysis.tokens.pending import Gaps, PendingGaps
 from prefillwatch.analysis.tokens.read_log import MOST_READS, ReadLog
 from prefillwatch.analysis.tokens.windows import (
@@ -28,6 +29,7 @@ __all__ = [
     "ReadLog",
     "SlidingWindows",
     "StepFlow",
+    "StreamIntervals",
     "quantile_of_all",
     "quantile_rank",
 ]

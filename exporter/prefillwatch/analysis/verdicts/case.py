@@ -13,6 +13,7 @@ from prefillwatch.analysis.delays import Share, Stall, shares_of
 from prefillwatch.analysis.engines import Engines
 from prefillwatch.analysis.requests import NOWHERE, Request
 from prefillwatch.analysis.steps import PrefillTimeline
+from prefillwatch.analysis.tokens import StreamIntervals
 from prefillwatch.analysis.tuning import DEFAULT, Tuning, VerdictRules
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog, StepLog
 from prefillwatch.analysis.verdicts.stalls import StallWatch
@@ -41,6 +42,7 @@ class CaseBuilder:
         engines: Engines,
         evidence: EvidenceLog,
         costs: Costs,
+        intervals: StreamIntervals,
         smallest_bucket: int,
         tuning: Tuning = DEFAULT,
     ) -> None:
@@ -49,6 +51,7 @@ class CaseBuilder:
         self._timeline = engines.timeline  # what is learned is the same for all
         self._evidence = evidence
         self._costs = costs
+        self._intervals = intervals
         self._smallest = smallest_bucket
         self._rules = tuning.verdicts
         self._on_its_way_ns = tuning.first_tokens.on_its_way_ns
@@ -61,6 +64,12 @@ class CaseBuilder:
         steps = self._steps(stall)
         stall.common_ns, _ = steps.silence(stall.started_ns, until_ns)
         _, stall.ticks = steps.silence(stall.started_ns, until_ns - self._rules.spread_ns)
+
+    def usual_steps(self, stall: Stall) -> float:
+        """Steps of the engine from one read of its stream to the next. Streams that began together may all be read
+        after the same few: then only usage shows that a step seen from the wire is several."""
+        seen = stall.baseline_ns / (self._timeline.clear.expect_ns(stall.decoding) or NEVER)
+        return max(1.0, seen, self._intervals.of(stall.model))
 
     def note_final(self, stall: Stall) -> None:
         """A verdict that will not change."""
@@ -95,7 +104,7 @@ class CaseBuilder:
             blocked=min(each.request.blocked_within(each.started_ns, end_ns) for each in stalls) / NS,
             common_silence=stall.common_ns / NS,
             other_steps=stall.ticks,
-            usual_steps=stall.baseline_ns / (self._timeline.clear.expect_ns(stall.decoding) or NEVER),
+            usual_steps=self.usual_steps(stall),
             several_engines=not self._is_placed(stall),
             engine_sure=self._engines.sure_of(stall.slot, stall.place, start_ns),
             withheld=withheld,

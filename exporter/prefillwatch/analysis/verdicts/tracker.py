@@ -19,7 +19,7 @@ from prefillwatch.analysis.facts import Sink
 from prefillwatch.analysis.requests import LOST, PromptBuckets, Request
 from prefillwatch.analysis.settings import WaitRule
 from prefillwatch.analysis.steps import Step, StepFacts
-from prefillwatch.analysis.tokens import Gaps
+from prefillwatch.analysis.tokens import Gaps, StreamIntervals
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.analysis.verdicts.case import CaseBuilder
 from prefillwatch.analysis.verdicts.evidence import EnginePage, EvidenceLog
@@ -61,7 +61,8 @@ class StallTracker:
         self._costs = costs
         self._rules = tuning.verdicts
         self._late_ns = tuning.gaps.late_ns
-        self._cases = CaseBuilder(watch, engines, self.evidence, costs, buckets.edges[0], tuning)
+        self._intervals = StreamIntervals(tuning.gaps)
+        self._cases = CaseBuilder(watch, engines, self.evidence, costs, self._intervals, buckets.edges[0], tuning)
         self._waits = WaitWatch(wait_rule, self.evidence, self.incidents, costs, buckets.edges[0], tuning)
         self._ended: list[Stall] = []  # not measured yet
         self._pending: list[Stall] = []
@@ -141,8 +142,14 @@ class StallTracker:
         self.evidence.requests.first_token(request)
         self._waits.over(request, time_ns)
 
+    def forget_model(self, model: int) -> None:
+        """Its number goes to another model."""
+        self._intervals.forget_model(model)
+
     def left(self, request: Request, time_ns: int, outcome: str) -> None:
         """A stream is over. A silence that its client ended is no stall; one that upstream ended is."""
+        if request.generated:
+            self._intervals.answered(request.model, request.generated, request.events, max(1, len(request.slots)))
         if not request.first_ns:
             request.abandoned = outcome == "client_closed"
             self.evidence.requests.over(request, time_ns)
@@ -197,7 +204,8 @@ class StallTracker:
         self._ended = [stall for stall in self._ended if stall not in measured]
         groups = _together(ready, self._rules.judged_together_ns)
         for stall in itertools.chain.from_iterable(map(self._measured, groups)):
-            if stall.ticks > 1 and stall.common_ns < self._rules.most * (stall.ended_ns - stall.started_ns):
+            silent_ns = self._rules.most * (stall.ended_ns - stall.started_ns)
+            if stall.ticks > self._cases.usual_steps(stall) and stall.common_ns < silent_ns:
                 self._cases.note_left_out(stall)
         for group in groups:
             self._judge(group, now_ns)

@@ -28,6 +28,8 @@ ELSEWHERE = {
     "analysis/pressure": "scenarios/test_pressure.py",
     "analysis/requests/request.py": "observer/test_rest.py",
     "analysis/requests/sizing.py": "core/test_exchange.py",
+    "analysis/tenants/books.py": "analysis/tenants/test_senders.py",
+    "analysis/tenants/hours.py": "analysis/tenants/test_places.py",
     "analysis/verdicts": "scenarios/test_other_causes.py",
     "commands": "test_cli.py",
     "commands/doctor.py": "doctor/test_command.py",

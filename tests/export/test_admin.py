@@ -59,6 +59,9 @@ class View:
             raise UnknownModelError(model)
         return {"prompt_tokens": prompt_tokens, "cached_tokens": cached_tokens, "model": model}
 
+    def tenants(self) -> dict[str, Any]:
+        return {"tenants": []}
+
     def accounts(self) -> list[Account]:
         return self.told
 

@@ -109,8 +109,13 @@ def test_every_label_of_a_metric_with_models_is_bounded() -> None:
 
 
 def test_no_label_can_carry_what_belongs_to_a_request() -> None:
-    forbidden = {"request_id", "user", "tenant", "api_key", "prompt", "path", "url", "client", "le", "quantile"}
+    forbidden = {"request_id", "user", "api_key", "prompt", "path", "url", "client", "le", "quantile"}
     assert not forbidden & {label for spec in table.TABLE for label in spec.label_names}
+
+
+def test_tenants_are_in_the_metrics_that_are_named_after_them_alone() -> None:
+    """Those are there only where somebody asks for them."""
+    assert {spec.name.startswith("tenant_") for spec in table.TABLE if "tenant" in spec.label_names} == {True}
 
 
 def test_help_is_a_sentence() -> None:

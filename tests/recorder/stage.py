@@ -18,6 +18,7 @@ from prefillwatch.recorder.recorder import Recorder
 from prefillwatch.recorder.replay import Replay, ReplayClock
 from prefillwatch.settings.declared import DEFAULTS
 from prefillwatch.settings.processes import FlightSettings, RecordSettings
+from prefillwatch.settings.sources import load
 from prefillwatch.settings.views import observer_view
 
 WALL_OFFSET = 1_700_000_000.0
@@ -33,19 +34,21 @@ class Live:
     record: bool = True
     plain: bool = False
     served: tuple[str, ...] = ("m", "tiny")
+    tenants: bool = False  # are told apart
+    keeps_tenants: bool = False
     now_ms: float = 0.0
     packets: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.path = self.folder / "recording.pfw"
         settings = observer_view(
-            DEFAULTS,
+            load({"tenant_header": "x-tenant", "priorities": "true"}, {}) if self.tenants else DEFAULTS,
             tap_fds=(),
             control_fd=-1,
             upstream="http://127.0.0.1:9",
             gpu="off",
             engine_socket="/nowhere",
-            record=RecordSettings(str(self.path), self.texts) if self.record else None,
+            record=RecordSettings(str(self.path), self.texts, self.keeps_tenants) if self.record else None,
             flight=self.flight,
         )
         self.observation = Observation(
@@ -79,10 +82,10 @@ class Live:
             self.recorder.close()
 
 
-def played(path: Path) -> Observation:
-    """What is shown when all of a recording was played."""
+def played(path: Path, *, senders: bool = False) -> Observation:
+    """What is shown when all of a recording was played; ``senders``: with tenants and priorities."""
     file = RecordingFile(path)
-    replay = Replay(file.header, ReplayClock())
+    replay = Replay(file.header, ReplayClock(), senders=senders)
     for entry in file.entries():
         replay.play(entry)
     file.close()

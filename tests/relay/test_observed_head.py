@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from prefillwatch.relay.http_head import parse_request
-from prefillwatch.relay.observed_head import observed_request
+from prefillwatch.relay.observed_head import observed_request, sender_by
+from prefillwatch.settings.declared import DEFAULTS
+from prefillwatch.settings.sources import load
+from prefillwatch.settings.views import relay_view
 from prefillwatch.wire.routes import endpoint_of
+from prefillwatch.wire.sender import TenantIds
 from prefillwatch.wire.tap import encode_payload
 
 
@@ -53,3 +59,61 @@ def test_the_trace_of_a_request_is_told_unless_it_has_two() -> None:
     assert traceparent("00-ab-cd-01") == "00-ab-cd-01"
     assert traceparent("00-ab-cd-01", "00-ab-cd-01") == ""
     assert traceparent("x" * 10_000) == "x" * 128
+
+
+def sent_by(headers: str, **flags: str) -> tuple[str, int | None]:
+    """Name and priority, and nothing else of the headers, in what is told with these settings."""
+    settings = relay_view(load({"tenant_key_file": str(KEY_FILE), **flags}, {}), upstream="http://u", listen_fds=())
+    request = parse_request(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode("latin-1"))
+    head = observed_request(request, 0, sender_by(settings))
+    assert b"Geheimnis" not in encode_payload(head) or flags.get("tenant_names") == "plain"
+    return head.tenant, head.priority
+
+
+#: Of one line.
+KEY_FILE = Path(__file__).parents[1] / "data/config/tenant.key"
+IDS = TenantIds("of this test")
+HEADERS = (
+    "X-Tenant: Geheimnis-acme\r\nAuthorization: Bearer sk-Geheimnis\r\nX-Vllm-Priority: -7\r\nCookie: Geheimnis=1\r\n"
+)
+
+
+def test_nobody_is_named_where_nobody_asks() -> None:
+    assert sender_by(relay_view(DEFAULTS, upstream="http://u", listen_fds=())) is None
+    assert sent_by(HEADERS) == ("", None)
+
+
+@pytest.mark.parametrize("name", ["X-Tenant", "x-tenant"])
+def test_a_tenant_by_header_is_a_hash_of_it(name: str) -> None:
+    assert sent_by(HEADERS, tenant_header=name) == (IDS("Geheimnis-acme"), None)
+
+
+def test_a_tenant_by_credential_is_a_hash_of_it() -> None:
+    assert sent_by(HEADERS, tenant_from="api_key_id") == (IDS("sk-Geheimnis"), None)
+    assert sent_by("", tenant_from="api_key_id") == ("", None)
+
+
+def test_a_tenant_by_the_body_is_left_to_who_reads_bodies() -> None:
+    assert sent_by(HEADERS, tenant_from="user") == ("", None)
+
+
+def test_plain_names_are_told_where_they_are_asked_for() -> None:
+    assert sent_by(HEADERS, tenant_header="X-Tenant", tenant_names="plain")[0] == "Geheimnis-acme"
+
+
+def test_the_priority_is_told_where_it_is_asked_for() -> None:
+    assert sent_by(HEADERS, priorities="true") == ("", -2)
+    assert sent_by("X-Vllm-Priority: high\r\n", priorities="true") == ("", None)
+
+
+def test_a_header_that_comes_twice_is_told_by_its_first() -> None:
+    assert sent_by("X-Tenant: a\r\nX-Tenant: b\r\n", tenant_header="X-Tenant")[0] == IDS("a")
+
+
+def test_without_a_key_names_are_those_of_this_process() -> None:
+    settings = relay_view(load({"tenant_header": "x-tenant"}, {}), upstream="http://u", listen_fds=())
+    request = parse_request(b"GET / HTTP/1.1\r\nHost: x\r\nX-Tenant: acme\r\n\r\n")
+    one, other = sender_by(settings), sender_by(settings)
+    assert one is not None
+    assert other is not None
+    assert one(request) == one(request) != other(request)

@@ -128,7 +128,14 @@ class Scene:
         heapq.heappush(self._plan, (at, next(self._order), what))
 
     def prompt(
-        self, at: float, tokens: int, name: str = "", media: bool = False, traceparent: str = "", **body: Any
+        self,
+        at: float,
+        tokens: int,
+        name: str = "",
+        media: bool = False,
+        traceparent: str = "",
+        tenant: str = "",
+        **body: Any,
     ) -> Prompt:
         """A request is sent; its size is known from its text until usage tells it."""
         prompt = Prompt(self, at, tokens)
@@ -140,7 +147,8 @@ class Scene:
         message = {"messages": [{"role": "user", "content": content}], **body}
 
         def send(relay: Relay) -> None:
-            prompt.stream = relay.request(at, message, request_id=name, traceparent=traceparent)
+            head = {"request_id": name, "traceparent": traceparent, "tenant": tenant}
+            prompt.stream = relay.request(at, message, **head)
 
         self.at(at, send)
         return prompt
@@ -153,6 +161,7 @@ class Scene:
         text: str = " word",
         ends: bool = True,
         traceparents: Sequence[str] = (),
+        **prompt: Any,
     ) -> list[Prompt]:
         """Streams that get their tokens from the same engine steps; the first have traces."""
         found = []
@@ -160,7 +169,7 @@ class Scene:
             mine = [at + 0.2 * number for at in times]
             traceparent = traceparents[number] if number < len(traceparents) else ""
             name = f"victim-{next(self._names)}"
-            victim = self.prompt(times[0] - 90 + number, 16, name, traceparent=traceparent)
+            victim = self.prompt(times[0] - 90 + number, 16, name, traceparent=traceparent, **prompt)
             victim.answers(mine, events, text)
             found.append(victim.ends(mine[-1] + 2) if ends else victim)
         return found

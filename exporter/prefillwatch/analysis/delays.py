@@ -18,7 +18,7 @@ from prefillwatch.contract.causes import UNATTRIBUTED
 FREEZE: Final = "freeze"
 WAIT: Final = "wait"
 
-#: An incident names at most so many culprits.
+#: An incident names at most so many culprits, and tenants of victims.
 _MOST_NAMED: Final = 256
 #: An incident may last for hours; its victims are counted up to here.
 _MOST_VICTIMS: Final = 65_536
@@ -115,6 +115,7 @@ class Tally:
     victims: set[int] = field(default_factory=set)
     models: Counter[int] = field(default_factory=Counter)
     blame_ns: dict[Request, float] = field(default_factory=dict)
+    suffered_ns: dict[str, float] = field(default_factory=dict)  # by the tenants of victims, where they are told apart
 
     def add(self, delay: Delay, now_ns: int) -> None:
         self.delays += 1
@@ -130,6 +131,9 @@ class Tally:
             self.worst = rank
             self.baseline_ns, self.evidence = delay.baseline_ns, delay.evidence
         self._blame(delay.shares, delay.excess_ns)
+        tenant = delay.request.tenant
+        if tenant and (tenant in self.suffered_ns or len(self.suffered_ns) < _MOST_NAMED):
+            self.suffered_ns[tenant] = self.suffered_ns.get(tenant, 0.0) + delay.excess_ns
 
     @property
     def worst_ns(self) -> int:
@@ -152,6 +156,7 @@ class Tally:
             set(self.victims),
             Counter(self.models),
             dict(self.blame_ns),
+            dict(self.suffered_ns),
         )
 
 

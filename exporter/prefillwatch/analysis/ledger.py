@@ -25,6 +25,7 @@ from prefillwatch.analysis.pressure import Pressures
 from prefillwatch.analysis.requests import CLIENT_CLOSED, LOST, PromptBuckets, PromptSizing, Request
 from prefillwatch.analysis.settings import AnalysisSettings
 from prefillwatch.analysis.steps import Step
+from prefillwatch.analysis.tenants import Senders
 from prefillwatch.analysis.tokens import Flow, GapBook, Gaps, ReadLog
 from prefillwatch.analysis.tuning import DEFAULT, Tuning
 from prefillwatch.analysis.verdicts import EnginePage, Silence, StallTracker, StallWatch
@@ -70,6 +71,11 @@ class Ledger:
         )
         self.pressures = Pressures(settings.slo, self.costs, self.engines, sink, tuning)
         self._promises = Promises(settings.slo, self.book, sink)
+        #: Books by tenant and priority; None: nobody asked for them.
+        self.senders: Senders | None = None
+        if settings.max_tenants or settings.priorities:
+            self.senders = Senders(settings.windows, settings.max_tenants, priorities=settings.priorities)
+            self.causes.heard = self.senders.stall
         self._reads: tuple[list[int], list[int], list[int]] = ([], [], [])
         slots, times, counts = self._reads
         #: For a read of a slot that is known: calling all three, with slot, time and events, notes it. The books of the
@@ -94,6 +100,8 @@ class Ledger:
         """A request is complete. Its prompt gets a size: its own count, or an estimate from its text."""
         self.requests[request.rid] = request
         self.sizing.estimate(request)
+        if self.senders is not None:
+            self.senders.received(request)
 
     def read_again(self, request: Request) -> None:
         """More is known of the prompt of a request that was received."""
@@ -250,6 +258,8 @@ class Ledger:
         place = self.engines.joined(slot, time_ns, request.rid if first else None, seen=seen)
         request.place = request.place or place
         self._figures.decoding(request.model, 1, time_ns)
+        if self.senders is not None:
+            self.senders.stream(slot, request)
         if request.prompts > 1 and len(request.slots) == request.sequences:
             self.engines.gone(-request.rid, time_ns)  # all of its prompts have been read
         if first:
@@ -262,6 +272,8 @@ class Ledger:
                 self.pressures.gone(request)
             self.sizing.worked_on(request)
             self._figures.first_token(request, time_ns, sure=self.sizing.is_sure(request))
+            if self.senders is not None:
+                self.senders.first_token(request, time_ns)
         return slot
 
     # --- Working through ---
@@ -297,6 +309,8 @@ class Ledger:
             if outcome != LOST:
                 self._promises.ended(request, time_ns, outcome)
             self._figures.ended(request, time_ns, outcome)
+            if self.senders is not None:
+                self.senders.ended(request, time_ns, outcome)
             for choice, slot in request.slots.items():
                 self.book.close(slot)
                 if choice not in request.over:
@@ -306,6 +320,8 @@ class Ledger:
         self.pressures.advance(now_ns)
         self.causes.advance(now_ns)
         self._figures.advance(now_ns)
+        if self.senders is not None:
+            self.senders.advance(now_ns, self.requests.values())
 
     def _work_through_reads(self) -> None:
         slots, times, counts = self._reads
@@ -326,6 +342,8 @@ class Ledger:
         self.reads.add(batch.slot, batch.end_ns)
         self.causes.gaps(gaps)
         self._populations.add(gaps)
+        if self.senders is not None:
+            self.senders.gaps(gaps)
         for model, own in by_value(gaps.model):
             its = gaps.pick(own)
             self._figures.gaps_ended(model, its)

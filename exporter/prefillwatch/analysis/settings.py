@@ -55,3 +55,5 @@ class AnalysisSettings(msgspec.Struct, frozen=True):
     wait: WaitRule = WaitRule()
     slo: Slo = Slo()
     max_models: int = limits.MAX_MODELS
+    max_tenants: int = 0  # 0: tenants are not told apart
+    priorities: bool = False

@@ -23,8 +23,9 @@ from prefillwatch.supervision import Launch
 @click.argument("file", type=FILE)
 @settings_options()
 @click.option("--with-texts", is_flag=True, help="Keep prompts and answers in the file. Without it there are none.")
+@click.option("--with-tenants", is_flag=True, help="Keep names of tenants (as tenant_names says) and priorities.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
-def record(settings: Settings, file: Path, with_texts: bool, command: tuple[str, ...]) -> None:
+def record(settings: Settings, file: Path, with_texts: bool, with_tenants: bool, command: tuple[str, ...]) -> None:
     """Do what 'serve' does, or 'run' with a COMMAND, and record to FILE what is seen.
 
     The file holds times, counts, token numbers, names of models and request ids, and no text of a prompt or an answer,
@@ -34,7 +35,7 @@ def record(settings: Settings, file: Path, with_texts: bool, command: tuple[str,
     launch = launch_of(settings, command) if command else Launch(settings, settings.required_upstream())
     claim(file)
     try:
-        code = supervise(replace(launch, record=RecordSettings(str(file.absolute()), with_texts)))
+        code = supervise(replace(launch, record=RecordSettings(str(file.absolute()), with_texts, with_tenants)))
     finally:
         release(file)
     sys.exit(code)

@@ -27,9 +27,17 @@ _MOST_INCIDENTS: Final = 1000
 @click.argument("file", type=FILE)
 @click.option("--speed", default="max", show_default=True, metavar="X|max", help="Times as fast as it was.")
 @click.option("--admin", "address", type=ADDRESS, help="Show the page, /metrics and /api/… there, until Ctrl-C.")
+@click.option("--with-tenants", is_flag=True, help="Tell tenants and priorities apart, where the file has them.")
 @click.option("--metrics", type=FILE, help="Write the metrics at its end here.")
 @click.option("--incidents", type=FILE, help="Write the incidents here, as JSON.")
-def replay(file: Path, speed: str, address: ListenAddress | None, metrics: Path | None, incidents: Path | None) -> None:
+def replay(
+    file: Path,
+    speed: str,
+    address: ListenAddress | None,
+    with_tenants: bool,
+    metrics: Path | None,
+    incidents: Path | None,
+) -> None:
     """Play what 'record' or the flight recorder wrote, and say what is in it.
 
     The same code works on it as then, so metrics, incidents and page are the same, whenever it is played. To watch it
@@ -40,7 +48,7 @@ def replay(file: Path, speed: str, address: ListenAddress | None, metrics: Path 
     recording = RecordingFile(file)
     try:
         listeners = _listen(address) if address else []
-        player = Player(recording, pace, listeners)
+        player = Player(recording, pace, listeners, senders=with_tenants)
         asyncio.run(_play(player, bool(listeners), metrics, incidents))
     finally:
         recording.close()

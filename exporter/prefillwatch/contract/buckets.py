@@ -47,3 +47,7 @@ FORECAST_BOUNDS: Final = (0.1, 0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.11, 1.25, 1.5, 
 
 PROMPT_TOKEN_BOUNDS: Final = tuple(float(1 << power) for power in range(4, 21))
 TOKENS_PER_EVENT_BOUNDS: Final = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+
+#: Priorities of requests, lower ones first served by vLLM and 0 its default. Most who set one use two or three around
+#: that; what is farther out is one class at either end.
+PRIORITY_CLASSES: Final = ("<-1", "-1", "0", "1", ">1")

@@ -43,6 +43,8 @@ WAIT_MIN: Final = 2.0
 WAIT_FACTOR: Final = 4.0
 #: Model names with series of their own; the setting max_models.
 MAX_MODELS: Final = 32
+#: Tenants with series of their own; the setting max_tenants.
+MAX_TENANTS: Final = 20
 
 # --- Stalls and who causes them ---
 

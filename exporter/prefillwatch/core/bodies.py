@@ -61,6 +61,8 @@ class RequestBodies:
         self.held = 0
         #: Bodies of which no more than the size counts, by `UNREAD_REASONS`.
         self.unread: Counter[str] = Counter()
+        #: Makes a name of what a body says of its user (`wire.sender`); None: nobody wants to know.
+        self.name_user: Callable[[str], str] | None = None
         self._cpu_clock = cpu_clock
         self._unanswered = Allowance(UNANSWERED_SHARE)
         self._accepted = Allowance(ACCEPTED_SHARE)
@@ -80,6 +82,9 @@ class RequestBodies:
         most_inflated = MAX_INFLATED_BYTES if accepted else SMALL_BYTES
         facts = read_request(head.path, head.content_encoding, body, complete, most_inflated)
         allowance.spend(self._cpu_clock() - begin)
+        if facts is not None and facts.user:
+            name = self.name_user(facts.user) if self.name_user is not None else ""
+            facts = msgspec.structs.replace(facts, user=name)
         return facts
 
 

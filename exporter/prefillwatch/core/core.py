@@ -153,9 +153,10 @@ class Core:
         """What a core that begins here has to know of what was before."""
         return learned(self._ledger, self.names)
 
-    def introduce(self, notes: FactSink, now_ns: int) -> None:
-        """Note what is in flight anew, for a recording that begins here."""
-        introduce(notes, now_ns, self.relays.relays, self._ledger)
+    def introduce(self, notes: FactSink, now_ns: int, *, senders: bool = False) -> None:
+        """Note what is in flight anew, for a recording that begins here; ``senders``: with names of tenants and
+        priorities."""
+        introduce(notes, now_ns, self.relays.relays, self._ledger, senders=senders)
 
     def farewells(self, now_ns: int) -> list[TapPacket]:
         """A relay process that died is not always followed by one that could report its end: to be fed in its place."""

@@ -16,6 +16,7 @@ from prefillwatch.wire.printable import printable
 from prefillwatch.wire.recorded import ANSWER_FACTS, REQUEST_FACTS, RecordedReader, RecordedRequest, decode_request
 from prefillwatch.wire.request import RequestFacts
 from prefillwatch.wire.routes import GENERATING, IDLE, endpoint_of
+from prefillwatch.wire.sender import clipped
 from prefillwatch.wire.tap import End, Kind, RequestHead, ResponseHead, decode_payload
 from prefillwatch.wire.trace_context import trace_parent
 
@@ -98,10 +99,19 @@ class Exchange:
             ttft_target_ns=round(head.slo_ttft_ms * MS),
             tpot_target_ns=round(head.slo_tpot_ms * MS),
         )
+        self._sent_by(head.tenant, head.priority)
 
         if head.resumed:  # what is seen from here on counts, but its first token may have passed
             ledger.received(self.request)
             self._catch_up(head)
+
+    def _sent_by(self, tenant: str, priority: int | None) -> None:
+        """What is said of its sender, if anybody wants to know: a recording may tell more than is asked for."""
+        settings = self._ledger.settings
+        if tenant and settings.max_tenants:
+            self.request.tenant = tenant
+        if priority is not None and settings.priorities:
+            self.request.priority = clipped(priority)
 
     # --- After a loss ---
 
@@ -225,6 +235,8 @@ class Exchange:
         request.sequences = max(facts.prompts * facts.choices, 1)
         request.prompts = max(facts.prompts, 1)
         request.prefix = facts.prefix
+        if facts.user or facts.priority is not None:
+            self._sent_by(self.head.tenant or facts.user, facts.priority if self.head.priority is None else None)
         if facts.prompt_tokens is not None and facts.complete:
             request.prompt_tokens, request.prompt_exact = facts.prompt_tokens, True
 
@@ -238,6 +250,7 @@ class Exchange:
         request.streaming = facts.streaming
         request.sequences, request.prompts = facts.sequences, facts.prompts
         request.prefix = facts.prefix
+        self._sent_by(facts.tenant, facts.priority)
         if facts.prompt_tokens is not None:
             request.prompt_tokens, request.prompt_exact = facts.prompt_tokens, True
         if facts.unread in UNREAD_REASONS and facts.unread != self.unread:

@@ -25,14 +25,18 @@ from prefillwatch.wire.tap import Kind, ResponseHead, encode_payload
 _MOST_DIGESTS: Final = 16
 
 
-def introduce(notes: FactSink, now_ns: int, relays: dict[int, RelayTap], ledger: Ledger) -> None:
-    """One packet for each relay."""
+def introduce(
+    notes: FactSink, now_ns: int, relays: dict[int, RelayTap], ledger: Ledger, *, senders: bool = False
+) -> None:
+    """One packet for each relay. ``senders``: names of tenants and priorities are kept."""
     for index, relay in relays.items():
         if relay.epoch < 0:
             continue
         begin = notes.records
         records = [
-            record for stream, each in relay.streams.items() for record in _exchange(stream, each, now_ns, ledger)
+            record
+            for stream, each in relay.streams.items()
+            for record in _exchange(stream, each, now_ns, ledger, senders)
         ]
         if relay.stats is not None:
             records.append((now_ns, 0, Kind.STATS, encode_payload(relay.stats)))
@@ -42,15 +46,16 @@ def introduce(notes: FactSink, now_ns: int, relays: dict[int, RelayTap], ledger:
         notes.packet(now_ns, PacketHead(relay.epoch, relay.sequence, dropped, index, 0, 0), begin=begin)
 
 
-def _exchange(stream: int, exchange: Exchange, now_ns: int, ledger: Ledger) -> Iterator[Record]:
+def _exchange(stream: int, exchange: Exchange, now_ns: int, ledger: Ledger, senders: bool) -> Iterator[Record]:
     request = exchange.request
     resumed = exchange.head.resumed or bool(request.slots)
     received_ns = exchange.life.received_ns or request.received_ns
     # How far it is follows in records of their own.
-    head = msgspec.structs.replace(recorded.request_head(exchange.head), resumed=resumed, stage=0, read_ns=0)
+    head = recorded.request_head(exchange.head, senders=senders)
+    head = msgspec.structs.replace(head, resumed=resumed, stage=0, read_ns=0)
     yield received_ns or now_ns, stream, Kind.REQUEST, encode_payload(head)
     if received_ns and request.generating:
-        facts = request_facts(exchange, _MOST_DIGESTS if resumed else None)
+        facts = request_facts(exchange, _MOST_DIGESTS if resumed else None, senders=senders)
         yield received_ns, stream, REQUEST_FACTS, facts
     if received_ns and not resumed:
         yield received_ns, stream, Kind.REQUEST_END, b""

@@ -54,8 +54,10 @@ class FactSink(Protocol):
 class FactNotes:
     """Call `begin`, and `take` in the place of `Reading.take`."""
 
-    def __init__(self, sink: FactSink) -> None:
+    def __init__(self, sink: FactSink, *, senders: bool = False) -> None:
+        """``senders``: names of tenants and priorities are kept."""
         self._sink = sink
+        self._senders = senders
         self._begin = 0
 
     def unreadable(self, now_ns: int) -> None:
@@ -110,9 +112,9 @@ class FactNotes:
                 known = (exchange.facts, exchange.unread) if exchange is not None else None
                 read((record,), other)
                 if exchange is not None and (exchange.facts, exchange.unread) != known:  # its body was read just now
-                    self._sink.record(time_ns, stream, REQUEST_FACTS, request_facts(exchange))
+                    self._sink.record(time_ns, stream, REQUEST_FACTS, request_facts(exchange, senders=self._senders))
                 if kind not in _PIECES:
-                    self._sink.record(time_ns, stream, kind, _without_text(kind, payload))
+                    self._sink.record(time_ns, stream, kind, _without_text(kind, payload, self._senders))
 
     def _read(
         self,
@@ -130,8 +132,8 @@ class FactNotes:
             self._sink.record(time_ns, stream, _DATA, recorded.read_facts(reader, events, tuple(over)))
 
 
-def request_facts(exchange: Exchange, most_digests: int | None = None) -> bytes:
-    """What the body said; ``most_digests`` of its beginnings, None: all."""
+def request_facts(exchange: Exchange, most_digests: int | None = None, *, senders: bool = False) -> bytes:
+    """What the body said; ``most_digests`` of its beginnings, None: all. ``senders``: who sent it, and its priority."""
     request = exchange.request
     return recorded.encode(
         RecordedRequest(
@@ -145,17 +147,19 @@ def request_facts(exchange: Exchange, most_digests: int | None = None) -> bytes:
             sequences=request.sequences,
             prompts=request.prompts,
             unread=exchange.unread,
+            tenant=request.tenant if senders else "",
+            priority=request.priority if senders else 0,
         )
     )
 
 
-def _without_text(kind: int, payload: bytes) -> bytes:
+def _without_text(kind: int, payload: bytes, senders: bool) -> bytes:
     """The payload of a record, as far as it is no text. One that nobody can read stays one that nobody can read."""
     if kind in _PLAIN:
         return payload
     try:
         if kind == Kind.REQUEST:
-            return encode_payload(recorded.request_head(decode_payload(kind, payload, RequestHead)))
+            return encode_payload(recorded.request_head(decode_payload(kind, payload, RequestHead), senders=senders))
         if kind == Kind.RESPONSE:
             return encode_payload(recorded.response_head(decode_payload(kind, payload, ResponseHead)))
     except msgspec.DecodeError:

@@ -46,6 +46,9 @@ class AdminView(Protocol):
     def incidents(self, limit: int) -> list[dict[str, Any]]:
         """At most so many incidents, newest first, ready for JSON."""
 
+    def tenants(self) -> dict[str, Any]:
+        """Figures by tenant and by priority, ready for JSON; empty where nobody asked for them."""
+
     def accounts(self) -> list[Account]:
         """What is kept of incidents to tell their stories, the newest first."""
 
@@ -74,6 +77,7 @@ def create_app(view: AdminView, credentials: Credentials = ANYBODY) -> Starlette
             Route("/api/state", admin.state),
             Route("/api/predict", admin.predict),
             Route("/api/incidents", admin.incidents),
+            Route("/api/tenants", admin.tenants),
             Route("/api/explain", admin.account),
             Route("/api/live", admin.live),
             Route("/api/flight", admin.flight, methods=["POST"]),
@@ -126,6 +130,9 @@ class _Admin:
 
     async def incidents(self, request: Request) -> Response:
         return _json(self._view.incidents(_whole(request, "limit", 1, MOST_INCIDENTS, str(DEFAULT_INCIDENTS))))
+
+    async def tenants(self, _: Request) -> Response:
+        return _json(self._view.tenants())
 
     def _account(self, request: Request) -> Account:
         try:

@@ -87,6 +87,13 @@ class Counter(_Family[float]):
         if labels in self._children or self._admit(labels):
             self._children[labels] = max(self._children.get(labels, 0.0), total)
 
+    def replace_totals(self, totals: Mapping[Labels, float]) -> None:
+        """For totals that are kept elsewhere: these are all there are, and every other label set vanishes."""
+        for labels in self._children.keys() - totals.keys():
+            del self._children[labels]
+        for labels, total in totals.items():
+            self.set_total(labels, total)
+
     def value(self, labels: Labels = ()) -> float:
         return self._children[labels]
 

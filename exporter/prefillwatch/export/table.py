@@ -16,6 +16,7 @@ from prefillwatch.contract.buckets import (
     PART_BOUNDS,
     PER_TOKEN_BOUNDS,
     POPULATIONS,
+    PRIORITY_CLASSES,
     PROMPT_EDGES,
     PROMPT_TOKEN_BOUNDS,
     STEP_BOUNDS,
@@ -46,6 +47,11 @@ RELAY = Label("relay")
 PROCESS = Label("process")
 GPU = Label("gpu")
 SIGNAL = Label("signal", ("metrics", "traces"))
+TENANT = Label("tenant")
+PRIORITY = Label("priority", PRIORITY_CLASSES)
+#: Whose streams stall seconds were caused to, and whose prompts they were suffered from.
+VICTIM = Label("victim", ("others", "itself"))
+CULPRIT = Label("culprit", ("others", "itself", "nobody"))
 
 
 def _in_words(causes: tuple[str, ...]) -> str:
@@ -328,6 +334,93 @@ PROMPT_ITL_CORRELATION = _gauge(
     "prompt_itl_correlation_ratio",
     (MODEL, WINDOW),
     "Rank correlation, -1 to 1, of the worst gap and the prompt tokens in service per time bin of the sliding window.",
+)
+
+# --- Who does it to whom, where the settings ask for it ---
+
+_TENANTS = "With tenant_header or tenant_from; at most max_tenants, the rest is other."
+_PRIORITIES = "With priorities."
+
+TENANT_REQUESTS = _counter(
+    "tenant_requests_total",
+    (TENANT,),
+    "Requests for text that are over, by tenant, without refused ones. " + _TENANTS,
+)
+TENANT_REQUESTS_WITHIN_SLO = _counter(
+    "tenant_requests_within_slo_total",
+    (TENANT,),
+    "Requests that met their targets for time to first token and time per output token, by tenant. " + _TENANTS,
+)
+TENANT_PROMPT_TOKENS = _counter(
+    "tenant_prompt_tokens_total", (TENANT,), "Prompt tokens of requests that are over, by tenant. " + _TENANTS
+)
+TENANT_GENERATED_TOKENS = _counter(
+    "tenant_generated_tokens_total",
+    (TENANT,),
+    "Tokens generated for requests that are over, by tenant. " + _TENANTS,
+)
+TENANT_STALL_CAUSED = _counter(
+    "tenant_stall_caused_seconds_total",
+    (TENANT, VICTIM),
+    "Stall seconds that prompts of this tenant caused to streams of others, or of itself. " + _TENANTS,
+)
+TENANT_STALL_SUFFERED = _counter(
+    "tenant_stall_suffered_seconds_total",
+    (TENANT, CULPRIT),
+    "Stall seconds of streams of this tenant, by whose prompts caused them: those of others, its own, or nobody's "
+    "(another cause, or none that is known). " + _TENANTS,
+)
+TENANT_INTER_TOKEN_LATENCY_P99 = _gauge(
+    "tenant_inter_token_latency_p99_seconds",
+    (TENANT, WINDOW),
+    "99th percentile of the gaps that ended in the sliding window, in seconds, by tenant. Absent when there were "
+    "none. " + _TENANTS,
+)
+TENANT_TIME_TO_FIRST_TOKEN_P99 = _gauge(
+    "tenant_time_to_first_token_p99_seconds",
+    (TENANT, WINDOW),
+    "99th percentile of TTFT in the sliding window, in seconds, by tenant. Absent when there were none. " + _TENANTS,
+)
+PRIORITY_REQUESTS = _counter(
+    "priority_requests_total",
+    (PRIORITY,),
+    "Requests for text that are over, by priority, without refused ones. " + _PRIORITIES,
+)
+PRIORITY_REQUESTS_WITHIN_SLO = _counter(
+    "priority_requests_within_slo_total",
+    (PRIORITY,),
+    "Requests that met their targets for time to first token and time per output token, by priority. " + _PRIORITIES,
+)
+PRIORITY_PROMPT_TOKENS = _counter(
+    "priority_prompt_tokens_total", (PRIORITY,), "Prompt tokens of requests that are over, by priority. " + _PRIORITIES
+)
+PRIORITY_GENERATED_TOKENS = _counter(
+    "priority_generated_tokens_total",
+    (PRIORITY,),
+    "Tokens generated for requests that are over, by priority. " + _PRIORITIES,
+)
+PRIORITY_STALL_CAUSED = _counter(
+    "priority_stall_caused_seconds_total",
+    (PRIORITY, VICTIM),
+    "Stall seconds that prompts of this class caused to streams of others, or of itself. " + _PRIORITIES,
+)
+PRIORITY_STALL_SUFFERED = _counter(
+    "priority_stall_suffered_seconds_total",
+    (PRIORITY, CULPRIT),
+    "Stall seconds of streams of this class, by whose prompts caused them: those of others, its own, or nobody's "
+    "(another cause, or none that is known). " + _PRIORITIES,
+)
+PRIORITY_INTER_TOKEN_LATENCY_P99 = _gauge(
+    "priority_inter_token_latency_p99_seconds",
+    (PRIORITY, WINDOW),
+    "99th percentile of the gaps that ended in the sliding window, in seconds, by priority. Absent when there were "
+    "none. " + _PRIORITIES,
+)
+PRIORITY_TIME_TO_FIRST_TOKEN_P99 = _gauge(
+    "priority_time_to_first_token_p99_seconds",
+    (PRIORITY, WINDOW),
+    "99th percentile of TTFT in the sliding window, in seconds, by priority. Absent when there were none. "
+    + _PRIORITIES,
 )
 
 # --- The engine, as it reports itself ---

@@ -31,6 +31,7 @@ from prefillwatch.observer.api import (
     pressures_now,
     relay_state,
     streams_now,
+    tenants_now,
     wall_offset,
 )
 from prefillwatch.observer.intake import read_process
@@ -45,6 +46,7 @@ from prefillwatch.observer.metrics import (
     publish_models,
     publish_processes,
     publish_relays,
+    publish_senders,
     publish_upstream,
 )
 from prefillwatch.story import Account
@@ -143,6 +145,7 @@ class Observation:
             self.feed(Look())
         registry, view = self.registry, self.view()
         publish_models(registry, view)
+        publish_senders(registry, view)
         publish_upstream(registry, view.upstream)
         publish_gpus(registry, view.gpus)
         if self._plugin:
@@ -188,6 +191,10 @@ class Observation:
 
     def incidents(self, limit: int) -> list[dict[str, Any]]:
         return self.history.newest(self.view().incidents, limit)
+
+    def tenants(self) -> dict[str, Any]:
+        self.take_in()
+        return tenants_now(self.view())
 
     def accounts(self) -> list[Account]:
         return self.kept_accounts.newest()

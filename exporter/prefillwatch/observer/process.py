@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import secrets
 import signal
 import socket
 import sys
@@ -29,6 +30,7 @@ from prefillwatch.observer.observation import Observation
 from prefillwatch.observer.otlp import OtlpPush
 from prefillwatch.settings.control import READY_LINE, decode_control
 from prefillwatch.settings.processes import ObserverSettings
+from prefillwatch.wire.sender import TenantIds
 from prefillwatch.wire.tap import MAX_PACKET_BYTES
 
 #: How often the taps are read and what they brought is worked through. Whoever asks gets what is there by then, so more
@@ -76,6 +78,9 @@ class Observer:
         )
         self._feed = self.observation.feed
         self._core = self.observation.core
+        if settings.tenant_from == "user":
+            key = settings.tenant_key or secrets.token_hex()
+            self._core.relays.bodies.name_user = TenantIds(key, plain=settings.tenant_names == "plain")
         self.observation.take_in = self._take_in
         self._recording = recorders(settings, self.observation)
         self._fetcher = Fetcher(

@@ -25,15 +25,23 @@ _SHORTEST_WAIT_S: Final = 0.002
 
 
 class Player:
-    """``speed``: times as fast as it was; None: as fast as can be. ``admin``: where it is shown meanwhile."""
+    """``speed``: times as fast as it was; None: as fast as can be. ``admin``: where it is shown meanwhile. ``senders``:
+    tenants and priorities are told apart, where the recording has them."""
 
-    def __init__(self, file: RecordingFile, speed: float | None, admin: Sequence[socket.socket] = ()) -> None:
+    def __init__(
+        self,
+        file: RecordingFile,
+        speed: float | None,
+        admin: Sequence[socket.socket] = (),
+        *,
+        senders: bool = False,
+    ) -> None:
         self.stop = asyncio.Event()
         self._file = file
         self._speed = speed
         self._clock = ReplayClock()
         self._admin = admin
-        self.replay = Replay(file.header, self._clock)
+        self.replay = Replay(file.header, self._clock, senders=senders)
         self.replay.observation.live.rate = speed or _AS_FAST_AS_CAN_BE
         self.replay.observation.live.recording = "playing"
 

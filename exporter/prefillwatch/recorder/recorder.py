@@ -9,6 +9,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from prefillwatch import __version__
 from prefillwatch.core.inputs import (
     Beat,
@@ -71,6 +73,10 @@ class Recorder:
         self._clock = observation.clock
         self._core = observation.core
         self._texts = settings.record is not None and settings.record.texts
+        #: Names of tenants and priorities: what goes to both files is what both were asked to keep.
+        self._senders = (settings.record is None or settings.record.tenants) and (
+            settings.flight is None or settings.flight.tenants
+        )
         self._notes = ChunkBuilder()
         self._chunk_ns = self._clock()
         self._state: dict[Kind, bytes] = {}  # the newest entry of each kind that says how things are
@@ -89,10 +95,13 @@ class Recorder:
             observation.write_flight = self._write_asked
         self._core.tee = self.take
         if not self._texts:
-            self._core.relays.notes = FactNotes(self._notes)
+            self._core.relays.notes = FactNotes(self._notes, senders=self._senders)
 
     def _header(self, *, flight: bool) -> Header:
         wall_offset = self._observation.wall_offset()
+        analysis = self._settings.analysis
+        if not self._senders:
+            analysis = msgspec.structs.replace(analysis, max_tenants=0, priorities=False)
         return Header(
             program=__version__,
             started_at=self._clock() / NS + wall_offset,
@@ -101,7 +110,7 @@ class Recorder:
             texts=self._texts,
             flight=flight,
             plugin=bool(self._settings.engine_socket),
-            analysis=self._settings.analysis,
+            analysis=analysis,
         )
 
     # --- What comes ---
@@ -150,7 +159,7 @@ class Recorder:
         for kind, payload in self._state.items():
             notes.entry(kind, now_ns, payload)
         notes.entry(Kind.LEARNED, now_ns, entries.encode(self._core.learned()))
-        self._core.introduce(notes, now_ns)
+        self._core.introduce(notes, now_ns, senders=self._senders)
         notes.entry(Kind.BEGUN, now_ns)
 
     def write_flight(self, why: str) -> Future[FlightFile]:

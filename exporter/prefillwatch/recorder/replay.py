@@ -30,11 +30,14 @@ class ReplayClock:
 class Replay:
     """All that is shown of a recording. `play` every entry in turn."""
 
-    def __init__(self, header: Header, clock: ReplayClock) -> None:
-        """Raises RecordingError."""
+    def __init__(self, header: Header, clock: ReplayClock, *, senders: bool = False) -> None:
+        """``senders``: figures by tenant and priority, where the recording has any. Raises RecordingError."""
+        analysis = header.analysis
+        if not senders:
+            analysis = msgspec.structs.replace(analysis, max_tenants=0, priorities=False)
         try:
             self.observation = Observation(
-                header.analysis,
+                analysis,
                 clock,
                 lambda: header.wall_offset,
                 header.incident_prefix,

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
 from typing import Final
 
 from prefillwatch.relay.http_head import Message, Request, Response
+from prefillwatch.relay.settings import RelaySettings
 from prefillwatch.wire.routes import endpoint_of, path_of
+from prefillwatch.wire.sender import PRIORITY_HEADER, TenantIds, by_credential, priority_of
 from prefillwatch.wire.tap import RequestHead, ResponseHead
 
 _MAX_TEXT: Final = 128
 _MAX_PATH: Final = 512
 
+#: Tells of a request who sent it, under a name that may be shown, and its priority by header.
+Sender = Callable[[Request], tuple[str, int | None]]
 
-def observed_request(request: Request, body_limit: int) -> RequestHead:
+
+def sender_by(settings: RelaySettings) -> Sender | None:
+    """As the settings ask for it; None: they do not, and nothing is looked for."""
+    ids = TenantIds(settings.tenant_key or secrets.token_hex(), plain=settings.tenant_names == "plain")
+    header = (settings.tenant_header or "").lower().encode()
+    by_key = settings.tenant_from == "api_key_id"
+    if not header and not by_key and not settings.priorities:
+        return None
+
+    def sender(request: Request) -> tuple[str, int | None]:
+        name = ids(request.header(header)) if header else by_credential(request.header, ids) if by_key else ""
+        return name, priority_of(request.header(PRIORITY_HEADER)) if settings.priorities else None
+
+    return sender
+
+
+def observed_request(request: Request, body_limit: int, sender: Sender | None = None) -> RequestHead:
     """``body_limit``: see RequestHead."""
+    tenant, priority = sender(request) if sender is not None else ("", None)
     return RequestHead(
         method=request.method.decode("latin-1"),
         path=_path(request),
@@ -25,6 +48,8 @@ def observed_request(request: Request, body_limit: int) -> RequestHead:
         slo_tpot_ms=_milliseconds(request.header(b"x-slo-tpot-ms")),
         body_limit=body_limit,
         traceparent=_only(request, b"traceparent"),
+        tenant=tenant,
+        priority=priority,
     )
 
 

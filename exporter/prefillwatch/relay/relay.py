@@ -25,6 +25,7 @@ from prefillwatch.relay.exchange.core import Policy
 from prefillwatch.relay.exchange.driver import Exchange
 from prefillwatch.relay.hops import Hop, peer_of
 from prefillwatch.relay.http_head import Request
+from prefillwatch.relay.observed_head import sender_by
 from prefillwatch.relay.ports import Client
 from prefillwatch.relay.reactor import Handler, Reactor, monotonic_ns, raise_descriptor_limit
 from prefillwatch.relay.room import most_clients
@@ -117,7 +118,7 @@ class Relay:
         self.tap.on_ask = self._answer
         self.retries = 0
         self.usage_refused = 0  # requests that upstream took only without what we had added
-        self.policy = Policy(inject_usage=settings.usage == "inject", wall_clock=time.time)
+        self.policy = Policy(inject_usage=settings.usage == "inject", wall_clock=time.time, sender=sender_by(settings))
         self._drained_ns = 0
         self._last_stream = 0
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listen_fds]

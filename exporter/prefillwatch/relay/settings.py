@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from prefillwatch.relay.hops import Forwarded
+from prefillwatch.wire.sender import TenantFrom, TenantNames
 
 Usage = Literal["off", "inject"]
 
@@ -45,6 +46,11 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     preserve_host: bool | None  # None: kept, but for https upstreams, which route and verify by their own name
     forwarded: Forwarded
     usage: Usage
+    tenant_header: str | None
+    tenant_from: TenantFrom | None
+    tenant_names: TenantNames
+    tenant_key: str | None  # of the hash that makes names; None: one of this process's own
+    priorities: bool
 
 
 def decode_settings(document: bytes) -> RelaySettings:

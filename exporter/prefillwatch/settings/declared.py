@@ -21,6 +21,7 @@ from prefillwatch.settings.kinds import (
     COLLECTOR_OR_OFF,
     FILE,
     FOLDER,
+    HEADER,
     HEADERS,
     HEADERS_FILE,
     LISTEN,
@@ -43,6 +44,7 @@ from prefillwatch.settings.kinds import (
 )
 from prefillwatch.settings.otlp import exporter_is_installed
 from prefillwatch.settings.processes import ANALYSIS, OBSERVER, RELAY, SUPERVISOR, Gpu, LogFormat, LogLevel, Process
+from prefillwatch.wire.sender import SECRET_HEADERS, TenantFrom, TenantNames
 
 
 class Settings(BaseModel):
@@ -219,6 +221,37 @@ class Settings(BaseModel):
     otlp_interval: Annotated[float, duration(1.0), OBSERVER] = Field(
         15.0, description="how often metrics are sent; traces go when an incident is over"
     )
+    tenant_header: Annotated[str | None, HEADER, RELAY] = Field(
+        None,
+        description="tell tenants apart by this request header, which your gateway has to set: stall seconds caused "
+        "and suffered, tokens, promises kept",
+    )
+    tenant_from: Annotated[TenantFrom | None, choice(*get_args(TenantFrom)), RELAY, OBSERVER] = Field(
+        None,
+        description="tell tenants apart by their credential (Authorization, X-Api-Key, Api-Key) or by the body's user; "
+        "unset: by tenant_header, or not at all",
+    )
+    tenant_names: Annotated[TenantNames, choice(*get_args(TenantNames)), RELAY, OBSERVER] = Field(
+        "hashed",
+        description="how tenants are called in labels and files: by a keyed hash, or in plain as tenant_header or the "
+        "user says; credentials are hashed always",
+    )
+    tenant_key_file: Annotated[SecretStr | None, SECRET_FILE, RELAY, OBSERVER] = Field(
+        None,
+        description="the key of that hash in a file, so that a tenant has one name on all replicas and over restarts; "
+        "unset: a new one at each start",
+    )
+    max_tenants: Annotated[int, count(1, 200), ANALYSIS] = Field(
+        limits.MAX_TENANTS,
+        description="tenants with series of their own, the largest by tokens in the last hour; the rest is other",
+    )
+    priorities: Annotated[bool, SWITCH, RELAY, ANALYSIS] = Field(
+        False,
+        description="figures by priority (X-Vllm-Priority, or the body's priority), in the classes <-1, -1, 0, 1, >1",
+    )
+    flight_recorder_tenants: Annotated[bool, SWITCH, OBSERVER] = Field(
+        False, description="keep the names of tenants and the priorities in flight recordings"
+    )
     flight_recorder_dir: Annotated[Path | None, FOLDER, OBSERVER] = Field(
         None, description="after an incident, write what was seen last to a file here, without texts; play it by replay"
     )
@@ -258,6 +291,7 @@ class Settings(BaseModel):
             raise ValueError("otlp_endpoint needs the exporters of OpenTelemetry: pip install 'prefillwatch[otlp]'")
         if self.stall_always < self.stall_min_gap:
             raise ValueError("stall_always is below stall_min_gap; every stall of the first kind would be one already")
+        self._tenants_fit_together()
         if self.listen.overlaps(self.admin):
             both = f"both {self.listen}" if self.listen == self.admin else f"{self.listen} and {self.admin}"
             raise ValueError(f"listen and admin are {both}; give the admin listener a port of its own")
@@ -271,6 +305,16 @@ class Settings(BaseModel):
                     "the page of the server behind it"
                 )
         return self
+
+    def _tenants_fit_together(self) -> None:
+        if self.tenant_header and self.tenant_from:
+            raise ValueError(
+                f"tenant_header and tenant_from: {self.tenant_from} are both set; keep the one that says who sent a "
+                "request"
+            )
+        secret = (self.tenant_header or "").encode() in SECRET_HEADERS or self.tenant_from == "api_key_id"
+        if secret and self.tenant_names == "plain":
+            raise ValueError("tenant_names: plain would show credentials; leave it at hashed")
 
     def refuse_own_address(self, upstream: str) -> None:
         """Raises ValueError for an upstream where we listen ourselves: requests would come back to us without end."""

@@ -35,6 +35,8 @@ _LARGEST_SIZE: Final = 2**40
 _LARGEST_SECRET: Final = 2**16
 _YAML_KINDS: Final = ((list, "a list"), (dict, "a mapping"), (str, "a text"), ((bool, int, float), "a single value"))
 _HOST_NAME: Final = re.compile(r"\*|\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
+#: A token of HTTP, and no longer than any header is.
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _TRUE: Final = {"true", "yes", "on", "1"}
 _FALSE: Final = {"false", "no", "off", "0"}
 
@@ -261,6 +263,14 @@ def _rising(numbers: tuple[int, ...], value: Any) -> tuple[int, ...]:
     return numbers
 
 
+def _header(value: Any) -> str:
+    """The name of a header, in small letters."""
+    name = text(value).strip()
+    if not _HEADER_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a header; write one such as X-Tenant-Id")
+    return name.lower()
+
+
 def _shown(value: Any) -> str:
     return repr(",".join(str(item) for item in value)) if isinstance(value, (list, tuple)) else repr(value)
 
@@ -281,6 +291,7 @@ FILE: Final = Kind(_existing_file, "FILE")
 FOLDER: Final = Kind(_existing_folder, "DIR")
 SOCKET: Final = Kind(_socket_path, "PATH")
 SECRET: Final = Kind(text, "KEY")
+HEADER: Final = Kind(_header, "HEADER")
 SECRET_FILE: Final = Kind(_secret_in_file, "FILE")
 HEADERS: Final = Kind(_headers, "NAME=VALUE,…")
 HEADERS_FILE: Final = Kind(_headers_in_file, "FILE")

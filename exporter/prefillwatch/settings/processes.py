@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from prefillwatch.analysis.settings import AnalysisSettings
+from prefillwatch.wire.sender import TenantFrom, TenantNames
 
 Gpu = Literal["auto", "off"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -43,6 +44,7 @@ class RecordSettings(msgspec.Struct, frozen=True):
 
     path: str
     texts: bool = False
+    tenants: bool = False
 
 
 class FlightSettings(msgspec.Struct, frozen=True):
@@ -52,6 +54,7 @@ class FlightSettings(msgspec.Struct, frozen=True):
     window: float
     memory: int
     disk: int
+    tenants: bool = False
 
 
 class OtlpSettings(msgspec.Struct, frozen=True):
@@ -91,5 +94,8 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
     scrape_idle: bool
     exemplars: bool
     gpu: Gpu
+    tenant_from: TenantFrom | None  # `user`: names of tenants are made here, of request bodies
+    tenant_names: TenantNames
+    tenant_key: str | None  # of the hash that makes names; None: one of this process's own
     log_level: LogLevel
     log_format: LogFormat

@@ -34,7 +34,10 @@ def observer_view(settings: Settings, **added: Any) -> ObserverSettings:
 
 def analysis_view(settings: Settings) -> AnalysisSettings:
     """The part of the settings that the analysis knows."""
-    stall, rest = _section(settings.of(ANALYSIS), "stall_")
+    values = settings.of(ANALYSIS)
+    if not settings.tenant_header and not settings.tenant_from:
+        values["max_tenants"] = 0
+    stall, rest = _section(values, "stall_")
     wait, rest = _section(rest, "wait_")
     slo, rest = _section(rest, "slo_")
     return AnalysisSettings(stall=StallRule(**stall), wait=WaitRule(**wait), slo=Slo(**slo), **rest)

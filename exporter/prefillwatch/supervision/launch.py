@@ -44,6 +44,8 @@ class Launch:
     relay_argv: Sequence[str] = _RELAY
     observer_argv: Sequence[str] = _OBSERVER
     name: str = field(default_factory=_new_name)
+    #: Of the names of tenants, where the settings name none: so all our processes give a tenant the same name.
+    tenant_key: str = field(default_factory=secrets.token_hex, repr=False)
 
     def environment(self) -> dict[str, str]:
         """Environment in which our own processes import nothing from the user's folder, and compute in one thread."""
@@ -72,6 +74,8 @@ class Launch:
             tls_fd=tls_fd,
             name=self.name,
         )
+        if view.tenant_key is None:
+            view = msgspec.structs.replace(view, tenant_key=self.tenant_key)
         return msgspec.json.encode(view)
 
     def observer_settings(
@@ -89,4 +93,6 @@ class Launch:
         )
         if view.upstream_api_key is None and self.command is not None:
             view = msgspec.structs.replace(view, upstream_api_key=self.command.api_key)
+        if view.tenant_key is None:
+            view = msgspec.structs.replace(view, tenant_key=self.tenant_key)
         return msgspec.json.encode(view) + b"\n"

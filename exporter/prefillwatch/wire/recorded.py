@@ -37,6 +37,9 @@ class RecordedRequest(msgspec.Struct, frozen=True, array_like=True):
     sequences: int = 1
     unread: str = ""  # why only the size of the body counts
     prompts: int = 1
+    # Where a recording was asked to keep them:
+    tenant: str = ""
+    priority: int = 0
 
 
 class RecordedRead(msgspec.Struct, frozen=True, array_like=True):
@@ -82,8 +85,9 @@ _answers = msgspec.msgpack.Decoder(RecordedAnswer)
 ONE_EVENT: Final = tuple(encode(chars) for chars in range(128))
 
 
-def request_head(head: RequestHead) -> RequestHead:
-    """The endpoint instead of the path: what is in a path or a content type beyond that is not recorded."""
+def request_head(head: RequestHead, *, senders: bool = False) -> RequestHead:
+    """The endpoint instead of the path: what is in a path or a content type beyond that is not recorded. Names of
+    tenants and priorities are where the recording was asked to keep ``senders``."""
     return RequestHead(
         method=head.method if head.method in ("GET", "POST") else "",
         path=path_of(endpoint_of(head.path)),
@@ -95,6 +99,8 @@ def request_head(head: RequestHead) -> RequestHead:
         stage=head.stage,
         body_size=head.body_size,
         read_ns=head.read_ns,
+        tenant=head.tenant if senders else "",
+        priority=head.priority if senders else None,
     )
 
 

@@ -28,6 +28,7 @@ from prefillwatch.wire.fingerprint import (
 from prefillwatch.wire.inflate import InflateError, inflate_beginning
 from prefillwatch.wire.reasons import UnparsedReason
 from prefillwatch.wire.routes import GENERATING, READING, endpoint_of
+from prefillwatch.wire.sender import clipped
 from prefillwatch.wire.structure import MOST_MARKS, has_more_marks
 from prefillwatch.wire.tolerant import TolerantDecoder, UnreadableError
 
@@ -56,6 +57,7 @@ _NOTHING: Final = msgspec.Raw()
 _NULL: Final = msgspec.Raw(b"null")
 _SPACE: Final = b" \t\r\n"
 _LONGEST_NAME: Final = 256
+_LONGEST_USER_BYTES: Final = 8192  # a whole name of escapes, and more than any server takes
 _LONGEST_NAME_BYTES: Final = 6 * _LONGEST_NAME + 2  # every character escaped
 # Inside a string its quotes would be escaped.
 _MODEL: Final = re.compile(rb'(?<!\\)"model"[ \t\r\n]*:[ \t\r\n]*("[^"\\\x00-\x1f]{0,256}"|[^"\s])')
@@ -78,6 +80,8 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool | None = None  # None: the client did not say
     continuous_usage: bool | None = None
     prefix: tuple[int, ...] = ()  # see fingerprint; of the first prompt
+    user: str = ""  # as the body says; whoever reads it makes a name of it (see `sender`), or forgets it
+    priority: int | None = None  # clipped to the classes of `sender`
     complete: bool = True
     fault: str = ""  # where an error of ours was, if there was one
 
@@ -129,6 +133,8 @@ class Body(msgspec.Struct, gc=False):
     max_completion_tokens: msgspec.Raw = _NOTHING
     max_output_tokens: msgspec.Raw = _NOTHING
     stream_options: msgspec.Raw = _NOTHING
+    user: msgspec.Raw = _NOTHING
+    priority: msgspec.Raw = _NOTHING
     prompt: msgspec.Raw = _NOTHING
     prompt_embeds: msgspec.Raw = _NOTHING
     messages: msgspec.Raw = _NOTHING
@@ -297,8 +303,21 @@ def _facts(endpoint: str, body: Body, complete: bool) -> RequestFacts:
         include_usage=options.include_usage,
         continuous_usage=options.continuous_usage_stats,
         prefix=text.fingerprint,
+        user=_user(body.user) if body.user is not _NOTHING else "",
+        priority=_priority(body.priority) if body.priority is not _NOTHING else None,
         complete=complete,
     )
+
+
+def _user(raw: msgspec.Raw) -> str:
+    """As far as it tells users apart."""
+    return (_said(raw, _names) or "")[:_LONGEST_NAME] if len(bytes(raw)) <= _LONGEST_USER_BYTES else ""
+
+
+def _priority(raw: msgspec.Raw) -> int | None:
+    """None for what is no whole number, which a server refuses."""
+    said = _said(raw, _counts)
+    return None if said is None else clipped(said)
 
 
 def _is_said(raw: msgspec.Raw) -> bool:

@@ -99,6 +99,9 @@ class RequestHead(msgspec.Struct, frozen=True, array_like=True):
     body_size: int = 0  # bytes of its body
     read_ns: int = 0  # when a read last brought bytes of the answer's body; 0: none did
     traceparent: str = ""  # as sent, at most 128 characters; of several none
+    # Where the settings ask for them:
+    tenant: str = ""  # a name made of a header (`wire.sender`), never the header itself where that is a credential
+    priority: int | None = None  # by header, clipped to the classes of `wire.sender`
 
 
 class ResponseHead(msgspec.Struct, frozen=True, array_like=True):

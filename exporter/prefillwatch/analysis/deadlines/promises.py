@@ -59,7 +59,7 @@ class Promises:
         ttft_target_ns, tpot_target = self._targets(request)
         each = request.generated / request.sequences
         if time_ns - request.received_ns <= ttft_target_ns + max(each - 1, 0) * tpot_target * NS:
-            self._sink.within_slo(request.model)
+            self._kept(request)
 
     def _left(self, request: Request, time_ns: int) -> None:
         """The client left after its first token."""
@@ -78,7 +78,11 @@ class Promises:
     def _judge(self, request: Request, tpot: float | None) -> None:
         ttft_target_ns, tpot_target = self._targets(request)
         if request.first_ns - request.received_ns <= ttft_target_ns and (tpot is None or tpot <= tpot_target):
-            self._sink.within_slo(request.model)
+            self._kept(request)
+
+    def _kept(self, request: Request) -> None:
+        request.within_slo = True
+        self._sink.within_slo(request.model)
 
     def _targets(self, request: Request) -> tuple[float, float]:
         """TTFT in nanoseconds, TPOT in seconds: the request's own, else the configured ones."""

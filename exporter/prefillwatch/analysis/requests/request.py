@@ -50,6 +50,9 @@ class Request:
     likely_cached: int = 0  # what the server probably had in its cache, by what earlier prompts began with
     ttft_target_ns: int = 0  # the request's own; 0: the configured one
     tpot_target_ns: int = 0
+    tenant: str = ""  # a name that may be shown; empty: it does not say, or nobody wants to know
+    priority: int = 0  # clipped to five classes
+    within_slo: bool = False  # it is over, and kept its promises
     events: int = 0  # token events seen
     generated: int | None = None  # tokens by usage
     runs_unseen: bool = False  # the engine says that it runs it, while no token shows and others are served

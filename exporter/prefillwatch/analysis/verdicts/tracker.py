@@ -8,7 +8,7 @@ whether its tokens had only been held back. Nothing waits for that longer than h
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from prefillwatch.analysis.arrays import BoolArray, IntArray
@@ -64,6 +64,8 @@ class StallTracker:
         self._intervals = StreamIntervals(tuning.gaps)
         self._cases = CaseBuilder(watch, engines, self.evidence, costs, self._intervals, buckets.edges[0], tuning)
         self._waits = WaitWatch(wait_rule, self.evidence, self.incidents, costs, buckets.edges[0], tuning)
+        #: Hears of each stall whose cause is final.
+        self.heard: Callable[[Stall], None] | None = None
         self._ended: list[Stall] = []  # not measured yet
         self._pending: list[Stall] = []
 
@@ -260,6 +262,8 @@ class StallTracker:
     def _write(self, stall: Stall) -> None:
         seconds = stall.excess_ns / NS
         self._sink.stall(stall)
+        if self.heard is not None:
+            self.heard(stall)
         blamed: dict[int, float] = {}
         for share in stall.shares:
             bucket = self._buckets.bucket(share.request.prompt_tokens)

@@ -14,9 +14,11 @@ from prefillwatch.core.view.incidents import (
     incident_now,
 )
 from prefillwatch.core.view.models import GapFigures, ModelAdvice, ModelFigures, ModelPressure
+from prefillwatch.core.view.senders import BlameNow, SenderFigures, SendersNow
 from prefillwatch.core.view.view import View
 
 __all__ = [
+    "BlameNow",
     "CulpritNow",
     "EngineLinkNow",
     "GapFigures",
@@ -29,6 +31,8 @@ __all__ = [
     "ModelPressure",
     "RelayNow",
     "RequestNow",
+    "SenderFigures",
+    "SendersNow",
     "SequenceNow",
     "StallNow",
     "TapNow",

@@ -36,6 +36,7 @@ class CulpritNow(msgspec.Struct, frozen=True):
     prompt_exact: bool
     uncached_tokens: int
     share: float
+    tenant: str  # empty: it did not say, or tenants are not told apart
 
 
 class LinkNow(msgspec.Struct, frozen=True):
@@ -62,6 +63,8 @@ class IncidentNow(IncidentHead, frozen=True):
     evidence: Evidence
     #: The largest shares first.
     culprits: tuple[CulpritNow, ...]
+    #: Stall seconds by the tenants of victims that said who they are, the most first.
+    victim_tenants: tuple[tuple[str, float], ...] = ()
 
 
 def incident_links(incident: IncidentNow, most: int) -> tuple[LinkNow, ...]:
@@ -112,7 +115,11 @@ def incident_now(incident: Incident, names: Sequence[str], now_ns: int, *, ongoi
                 request.prompt_exact,
                 request.uncached_tokens,
                 part / total,
+                request.tenant,
             )
             for request, part in ordered
+        ),
+        tuple(
+            (tenant, excess_ns / NS) for tenant, excess_ns in sorted(tally.suffered_ns.items(), key=lambda its: -its[1])
         ),
     )

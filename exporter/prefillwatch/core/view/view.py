@@ -39,6 +39,7 @@ from prefillwatch.core.view.models import (
     model_figures,
     model_pressure,
 )
+from prefillwatch.core.view.senders import SendersNow, senders_now
 from prefillwatch.engine.gpu_memory import GpuMemory
 from prefillwatch.engine.upstream import UpstreamSnapshot, UpstreamState
 from prefillwatch.settings.control import Control
@@ -207,6 +208,11 @@ class View:
     def steps_seen(self) -> int:
         """Steps with prompts that forecasts are made from."""
         return self._read().pressures.steps_seen
+
+    @cached_property
+    def senders(self) -> SendersNow:
+        """By tenant and by priority, where the settings ask for it."""
+        return senders_now(self._read().senders, self.known_ns)
 
     # --- Upstream, the engine, ourselves ---
 

@@ -5,6 +5,7 @@ from prefillwatch.observer.api.advice import advice_now
 from prefillwatch.observer.api.incidents import MOST_CULPRITS, MOST_KEPT, IncidentHistory, wall_offset
 from prefillwatch.observer.api.pressure import prediction, pressures_now
 from prefillwatch.observer.api.state import relay_state, streams_now
+from prefillwatch.observer.api.tenants import tenants_now
 
 __all__ = [
     "MOST_CULPRITS",
@@ -17,5 +18,6 @@ __all__ = [
     "pressures_now",
     "relay_state",
     "streams_now",
+    "tenants_now",
     "wall_offset",
 ]

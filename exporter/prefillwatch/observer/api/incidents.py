@@ -16,6 +16,8 @@ from prefillwatch.units import MS, NS
 MOST_KEPT: Final = 1000
 #: Culprits listed; `culprit_count` and `culprit_tokens` are of all.
 MOST_CULPRITS: Final = 10
+#: Tenants of victims that are listed.
+MOST_VICTIM_TENANTS: Final = 10
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,15 @@ class IncidentHistory:
         ordered = sorted([*self._closed, *lasting], key=lambda each: (-each[0], each[1]))
         return [document for _, _, document in ordered[:limit]]
 
+    @staticmethod
+    def _tenants(incident: IncidentNow) -> dict[str, Any]:
+        """Nothing where tenants are not told apart."""
+        suffered = [
+            {"tenant": tenant, "stall_seconds": seconds}
+            for tenant, seconds in incident.victim_tenants[:MOST_VICTIM_TENANTS]
+        ]
+        return {"victim_tenants": suffered} if suffered else {}
+
     def document(self, incident: IncidentNow) -> dict[str, Any]:
         """What is shown of it."""
         return {
@@ -79,10 +90,12 @@ class IncidentHistory:
                     "uncached_prompt_tokens": each.uncached_tokens,
                     "prompt_tokens_source": "usage" if each.prompt_exact else "estimate",
                     "share": round(each.share, 4),
+                    **({"tenant": each.tenant} if each.tenant else {}),
                 }
                 for each in incident.culprits[:MOST_CULPRITS]
             ],
             "culprit_count": len(incident.culprits),
             "culprit_tokens": sum(each.prompt_tokens for each in incident.culprits),
+            **self._tenants(incident),
             "evidence": {"delays": incident.delays, **incident.evidence},
         }

@@ -31,7 +31,7 @@ from prefillwatch.relay.exchange.commands import (
 from prefillwatch.relay.exchange.state import HELD_UP, TRANSITIONS, Event, ExchangeStateError, State
 from prefillwatch.relay.forwarding import interim_head
 from prefillwatch.relay.http_head import MAX_RESPONSE_HEAD, Request, Response, end_of_head, parse_response
-from prefillwatch.relay.observed_head import observed_request, observed_response
+from prefillwatch.relay.observed_head import Sender, observed_request, observed_response
 from prefillwatch.relay.repeating import Repeat, repeat_of
 from prefillwatch.wire.in_flight import BLOCKED, Stage
 from prefillwatch.wire.reasons import RelayReason
@@ -59,12 +59,14 @@ class Policy:
     """What holds for all exchanges of a relay.
 
     ``inject_usage``: requests are made to ask for usage. ``draining``: no client's connection is kept any more.
-    ``wall_clock`` gives Unix seconds, for the dates of our own answers.
+    ``wall_clock`` gives Unix seconds, for the dates of our own answers. ``sender`` tells who sent a request; None:
+    nobody wants to know.
     """
 
     inject_usage: bool = False
     draining: bool = False
     wall_clock: Callable[[], float] = lambda: 0.0
+    sender: Sender | None = None
 
 
 class ExchangeCore:
@@ -107,7 +109,8 @@ class ExchangeCore:
 
     def open(self, first_ns: int) -> Commands:
         """Comes first, once. ``first_ns`` is when the first byte of the request was read."""
-        self._tapped_request = observed_request(self.request, OBSERVED_BYTES if self._observed else 0)
+        shown = OBSERVED_BYTES if self._observed else 0
+        self._tapped_request = observed_request(self.request, shown, self._policy.sender)
         return [Tell(first_ns, Kind.REQUEST, self._tapped_request)]
 
     def body(self, payload: bytes, now: int) -> Commands:

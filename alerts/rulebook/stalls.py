@@ -62,6 +62,7 @@ def stall_alerts(source: Source) -> tuple[Alert, ...]:
         _stream_freeze(names),
         _prefill_interference(names),
         _interference_pressure(names),
+        _tenant_stalls_others(names),
         *_not_prefill(names),
     )
 
@@ -148,6 +149,37 @@ def _interference_pressure(n: Names) -> Alert:
             f"On {label(s.replica_label)}, what prompts in steps add to the worst of the gaps of {label('model')} (or "
             f"to waits behind one longer prompt) is {VALUE_AS_RATE} times what is promised. The same of too much load, "
             f"which replicas do cure: {capacity}. Advice: {_advice(n)}."
+        ),
+    )
+
+
+def _tenant_stalls_others(n: Names) -> Alert:
+    """The rest that shares a series is nobody in particular, so it is never named."""
+    s, name = n.source, "TenantStallsOthers"
+    caused = n.raw("tenant_stall_caused_seconds_total", victim="others", tenant="!other")
+    suffered = n.raw("tenant_stall_suffered_seconds_total", culprit="others")
+    return Alert(
+        name=name,
+        severity="warning",
+        expr=promql(f"""
+            sum without (victim) (rate({caused}[{n.window}]))
+            / ignoring (tenant) group_left ()
+            (sum without (tenant, culprit) (rate({suffered}[{n.window}])) > 0)
+            > {number(s.threshold("tenant_share"))}
+            and ignoring (tenant) (
+              sum without (tenant, culprit) (rate({suffered}[{n.window}]))
+              > {number(s.threshold("stall_share"))} * sum without (model) ({n.decoding})
+            )
+            and ignoring (tenant) sum without (model) ({n.decoding}) > {number(s.threshold("min_decoding"))}
+        """),
+        hold=s.hold(name),
+        keep=s.keep(name),
+        summary="One tenant's prompts freeze the answers of the others.",
+        description=(
+            f"Over {n.window}, prompts of tenant {label('tenant')} caused {VALUE_AS_SHARE} of the stall seconds that "
+            f"streams of other tenants lost on {label(s.replica_label)} to prompts not their own (limit "
+            f"{share(s.threshold('tenant_share'))}), and those are more than {share(s.threshold('stall_share'))} of "
+            "all decoding time."
         ),
     )
 

@@ -53,6 +53,8 @@ STALL_SHARE_NOTICED: Final = 0.01
 STALL_SHARE: Final = 0.05
 #: A cause with a larger share of the stall time than this dominates.
 CAUSE_SHARE: Final = 0.5
+#: A tenant whose prompts cause more than this share of what streams of all others lose does it to them.
+TENANT_SHARE: Final = 0.5
 #: How many times as long gaps beside a prompt are (p99 over p99): seen, noticed, and trouble.
 INTERFERENCE_SEEN: Final = 2.0
 INTERFERENCE_NOTICED: Final = 3.0

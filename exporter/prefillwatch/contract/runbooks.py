@@ -24,5 +24,6 @@ Runbook = Literal[
     "RequestsRefused",
     "StreamFreeze",
     "TTFTHigh",
+    "TenantStallsOthers",
     "UpstreamDown",
 ]

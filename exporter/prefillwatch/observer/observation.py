@@ -32,6 +32,7 @@ from prefillwatch.observer.api import (
     relay_state,
     streams_now,
     tenants_now,
+    tenants_shown,
     wall_offset,
 )
 from prefillwatch.observer.intake import read_process
@@ -228,4 +229,5 @@ class Observation:
             "ready": ready,
             "reason": reason,
             "server": view.upstream.server,
+            "tenants": tenants_shown(view),
         }

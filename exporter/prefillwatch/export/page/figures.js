@@ -1,6 +1,7 @@
 // Percentiles, the KV cache and the advice, once a second.
 
 import { known } from './known.js';
+import { showTenants } from './tenants.js';
 import { $, count, duration, isNumber, make, percent, plural, row, say, windowWords } from './words.js';
 
 let chosenModel = '';
@@ -15,6 +16,7 @@ export function showFigures(news) {
   showFirstTokens(news.windows, model);
   showEngines(news);
   showAdvice(model?.advice);
+  showTenants(news.tenants);
 }
 
 function chooseAmong(names) {

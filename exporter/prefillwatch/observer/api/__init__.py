@@ -5,7 +5,7 @@ from prefillwatch.observer.api.advice import advice_now
 from prefillwatch.observer.api.incidents import MOST_CULPRITS, MOST_KEPT, IncidentHistory, wall_offset
 from prefillwatch.observer.api.pressure import prediction, pressures_now
 from prefillwatch.observer.api.state import relay_state, streams_now
-from prefillwatch.observer.api.tenants import tenants_now
+from prefillwatch.observer.api.tenants import tenants_now, tenants_shown
 
 __all__ = [
     "MOST_CULPRITS",
@@ -19,5 +19,6 @@ __all__ = [
     "relay_state",
     "streams_now",
     "tenants_now",
+    "tenants_shown",
     "wall_offset",
 ]

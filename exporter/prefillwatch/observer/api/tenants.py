@@ -10,6 +10,8 @@ from prefillwatch.export.spec import window_name
 
 #: Rows and columns of a matrix.
 MOST_IN_MATRIX: Final = 20
+#: Tenants on the live page.
+MOST_SHOWN: Final = 6
 
 
 def tenants_now(view: View, most: int = MOST_IN_MATRIX) -> dict[str, Any]:
@@ -23,6 +25,26 @@ def tenants_now(view: View, most: int = MOST_IN_MATRIX) -> dict[str, Any]:
         "priorities": [{"priority": each.name, **_figures(each)} for each in senders.priorities],
         "tenant_matrix": _matrix(senders.by_tenant, most),
         "priority_matrix": _matrix(senders.by_priority, most),
+    }
+
+
+def tenants_shown(view: View) -> dict[str, Any] | None:
+    """The few of them that the live page has room for; None where tenants are not told apart."""
+    senders = view.senders
+    if not senders.tenants:
+        return None
+    longest = max(view.settings.windows)
+    return {
+        "tenants": [
+            {
+                "tenant": each.name,
+                **_figures(each),
+                "gap_p99": each.gap_p99_s.get(longest),
+                "first_token_p99": each.first_token_p99_s.get(longest),
+            }
+            for each in senders.tenants[:MOST_SHOWN]
+        ],
+        "tenant_matrix": _matrix(senders.by_tenant, MOST_SHOWN),
     }
 
 

@@ -7,6 +7,7 @@ from grafana.generator.capacity import kv_cache, traffic
 from grafana.generator.causes import causes, cost_model, first_tokens
 from grafana.generator.metric import increase
 from grafana.generator.symptoms import dose_and_response, frozen_now, gaps
+from grafana.generator.tenants import tenants
 from grafana.generator.trust import trust
 
 UID = "prefillwatch-interference"
@@ -23,6 +24,7 @@ def interference() -> Board:
         kv_cache(),
         traffic(),
         trust(),
+        tenants(),
     )
     return Board(
         UID,

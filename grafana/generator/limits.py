@@ -19,6 +19,7 @@ PRESSURE = limits.PRESSURE
 OWN_LOSS_SHARE = limits.DROPPED_SHARE
 #: Below it no advice is given.
 FIT_TO_ACT_ON = limits.COST_FIT
+TENANT_SHARE = limits.TENANT_SHARE
 
 
 def rising(warn: float, bad: float) -> Steps:

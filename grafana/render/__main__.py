@@ -22,7 +22,7 @@ from grafana.render.stage import ROOT, SCRAPE_EVERY_S, Replica, on_stage
 SHOWN_SECONDS = 150
 FLEET = (
     Replica("vllm-0"),
-    Replica("vllm-1-unchunked", ("--no-enable-chunked-prefill", "--seed", "2")),
+    Replica("vllm-1-unchunked", ("--no-enable-chunked-prefill", "--seed", "2", "--tenants")),
     Replica("vllm-2-small-kv", ("--preset", "tiny-kv", "--seed", "3")),
 )
 

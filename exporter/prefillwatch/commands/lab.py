@@ -70,6 +70,7 @@ def sim(listen: ListenAddress, **flags: Any) -> None:
     "--duration", "duration_seconds", type=DURATION, help="End by itself after this long. [default: until Ctrl-C]"
 )
 @click.option("--seed", type=int, metavar="N", default=1, show_default=True, help="Another seed, other traffic.")
+@click.option("--tenants", is_flag=True, help="Tell readers, chats, questions and documents apart, as tenants.")
 def demo(**options: Any) -> None:
     """A simulated vLLM, prefillwatch in front of it, and traffic in which long prompts freeze others. No GPU needed."""
     from prefillwatch.lab.demo import DemoSettings

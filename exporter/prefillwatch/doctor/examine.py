@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from prefillwatch.doctor import cache, pauses, pressure, tradeoffs, trust, waiting
+from prefillwatch.doctor import cache, pauses, pressure, tenants, tradeoffs, trust, waiting
 from prefillwatch.doctor.figures import Figures
 from prefillwatch.doctor.finding import Finding, Measurement, Seen, Sort
 from prefillwatch.doctor.look import Look
@@ -91,6 +91,7 @@ def _engine(figures: Figures) -> str:
 def _findings(figures: Figures, look: Look) -> Iterator[Finding]:
     yield from waiting.now(figures)
     yield pauses.prompt_pauses(figures)
+    yield from tenants.one_to_all(figures)
     yield tradeoffs.first_tokens_for_gaps(figures)
     yield tradeoffs.throughput_for_tail(figures)
     yield tradeoffs.single_user(figures)

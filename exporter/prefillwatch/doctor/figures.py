@@ -164,6 +164,9 @@ class Figures:
     preemptions: float | None = None
     kv_capacity: float | None = None
     kv_free: float | None = None
+    # Stall seconds by tenant: caused to others, and suffered because of others. Empty where they are not told apart.
+    caused_by_tenant: Mapping[str, float] = field(default_factory=dict)
+    suffered_by_tenant: Mapping[str, float] = field(default_factory=dict)
     trust: Trust | None = None
     #: How far over the promises, of the model that is furthest: what replicas cure, and what they do not.
     capacity_pressure: float | None = None

@@ -58,6 +58,8 @@ def _of_sidecar(look: Look, span: Span) -> Figures:
         preemptions=span.total(table.PREEMPTIONS.name),
         kv_capacity=page.total(table.KV_CACHE_CAPACITY.name),
         kv_free=page.total(table.KV_CACHE_FREE.name),
+        caused_by_tenant=span.totals(table.TENANT_STALL_CAUSED.name, "tenant", victim="others"),
+        suffered_by_tenant=span.totals(table.TENANT_STALL_SUFFERED.name, "tenant", culprit="others"),
         trust=_trust(span),
         capacity_pressure=page.highest(table.CAPACITY_PRESSURE.name),
         interference_pressure=page.highest(table.INTERFERENCE_PRESSURE.name),

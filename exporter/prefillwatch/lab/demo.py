@@ -50,6 +50,7 @@ class DemoSettings:
     victims: int = 6
     duration_seconds: float | None = None
     seed: int = 1
+    tenants: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ async def demo(settings: DemoSettings, say: Callable[[str], None] = click.echo) 
         chunked = "--enable-chunked-prefill" if settings.enable_chunked_prefill else "--no-enable-chunked-prefill"
         sim = ("sim", "--listen", str(place.simulator), "--preset", settings.preset, chunked)
         upstream, admin = f"http://{place.simulator}", str(place.admin)
-        serve = ("serve", "--upstream", upstream, "--listen", str(place.listen), "--admin", admin)
+        told_apart = ("--tenant-from", "user", "--tenant-names", "plain", "--priorities") if settings.tenants else ()
+        serve = ("serve", "--upstream", upstream, "--listen", str(place.listen), "--admin", admin, *told_apart)
         async with AsyncExitStack() as stack:
             simulator = await stack.enter_async_context(Child(python_module("prefillwatch", *sim)))
             await _wait_until_ready("sim", simulator, f"{upstream}/health", stopped)
@@ -202,6 +204,7 @@ def _load_settings(settings: DemoSettings, place: _Place) -> LoadSettings:
         victims=settings.victims,
         kinds=(CHAT, QUESTION, document),
         seed=settings.seed,
+        named=settings.tenants,
     )
 
 

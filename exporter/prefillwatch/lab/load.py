@@ -53,6 +53,8 @@ class LoadSettings:
     max_in_flight: int = 64
     timeout_seconds: float = 300.0
     seed: int = 1
+    #: Each request names its kind as its user, and what is long comes last by priority.
+    named: bool = False
 
 
 @dataclass(slots=True)
@@ -151,6 +153,8 @@ class _Load:
         self._started += 1
         prompt_tokens = rng.randint(*kind.prompt_tokens)
         body = request_body(self._settings.model, kind, prompt_tokens, rng)
+        if self._settings.named:
+            body |= {"user": kind.name, "priority": int(kind.name == DOCUMENT.name)}
         if self._on_send is not None:
             self._on_send(kind, prompt_tokens)
         answer = await ask(self._settings.url, body, timeout_seconds=self._settings.timeout_seconds)

@@ -109,9 +109,8 @@ def main() -> None:
         for side in SIDES:
             values = found[what, side]
             median = statistics.median(values)
-            print(
-                f"{what:<18} {side:<19} {median:7.2f} us  {median - off:+6.2f}  ({min(values):.2f} to {max(values):.2f})"
-            )
+            spread = f"({min(values):.2f} to {max(values):.2f})"
+            print(f"{what:<18} {side:<19} {median:7.2f} us  {median - off:+6.2f}  {spread}")
 
 
 if __name__ == "__main__":

@@ -195,11 +195,11 @@ def test_targets_of_others_are_not_ours(panel: dict[str, Any]) -> None:
             assert re.search(r"\bup\{[^}]+\} and on \(job\) last_over_time\(prefillwatch_build_info\{", expr)
 
 
-@concerned(lambda panel: any("requests_within_slo_total" in expr for expr in expressions(panel)))
+@concerned(lambda panel: any("prefillwatch_requests_within_slo_total" in expr for expr in expressions(panel)))
 def test_only_requests_for_text_can_keep_a_promise(panel: dict[str, Any]) -> None:
     """The engine's metrics are scraped through the data port, and that is a request like any other."""
     for expr in expressions(panel):
-        if "requests_within_slo_total" in expr:
+        if "prefillwatch_requests_within_slo_total" in expr:
             (of,) = re.findall(r"requests_total\{[^}]*endpoint=~\"([^\"]+)\"", expr)
             assert set(of.split("|")) == WRITING
 

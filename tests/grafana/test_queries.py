@@ -19,7 +19,7 @@ from grafana.render.stage import SCRAPE_EVERY_S, Prometheus, Replica, on_stage
 pytestmark = pytest.mark.e2e
 
 TRAFFIC_SECONDS = 40
-DEMOS = (Replica("article"), Replica("small-kv", ("--preset", "tiny-kv", "--seed", "3")))
+DEMOS = (Replica("article", ("--tenants",)), Replica("small-kv", ("--preset", "tiny-kv", "--seed", "3")))
 
 #: Series that need not exist in the demos, each with the reason.
 MAY_BE_ABSENT = {

@@ -115,6 +115,16 @@ def test_what_upstream_never_got_and_what_was_lost_is_no_request() -> None:
     assert set(requests_of(senders).values()) == {0}
 
 
+def test_only_requests_for_text_can_keep_a_promise_and_count() -> None:
+    senders = Senders(WINDOWS_S, 20, priorities=False)
+    given = request("a", tokens=50)
+    given.endpoint = "embeddings"
+    senders.received(given)
+    senders.ended(given, NS, "ok")
+    totals = senders.tenants.of(given).totals
+    assert (totals.requests, totals.prompt_tokens) == (0, 50)
+
+
 def test_who_does_not_say_who_it_is_is_none() -> None:
     senders = Senders(WINDOWS_S, 20, priorities=False)
     serve(senders, "", NS)

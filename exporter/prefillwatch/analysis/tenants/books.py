@@ -11,7 +11,7 @@ from prefillwatch.analysis.tokens import SlidingWindows
 class Totals:
     """They only rise. Seconds are those that stalls lasted beyond the usual gap."""
 
-    requests: int = 0
+    requests: int = 0  # for text: others have no promises to keep
     within_slo: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0

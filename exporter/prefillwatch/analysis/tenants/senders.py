@@ -22,6 +22,7 @@ from prefillwatch.analysis.tenants.places import Places
 from prefillwatch.analysis.tokens import Gaps
 from prefillwatch.contract.buckets import PRIORITY_CLASSES
 from prefillwatch.units import NS
+from prefillwatch.wire.routes import READING
 from prefillwatch.wire.sender import MOST_URGENT, OTHER, UNNAMED
 
 #: Totals of tenants without a place are remembered, for each place so many: who comes back goes on where it was.
@@ -64,7 +65,7 @@ class _Books:
 
     def ended(self, request: Request) -> None:
         totals = self.of(request).totals
-        totals.requests += 1
+        totals.requests += request.endpoint not in READING
         totals.within_slo += request.within_slo
         totals.prompt_tokens += request.prompt_tokens
         totals.generated_tokens += request.tokens

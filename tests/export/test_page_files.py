@@ -11,7 +11,7 @@ from prefillwatch import __version__
 from prefillwatch.export.page_files import PAGE_FILES, live_page, read_page_file
 from prefillwatch.export.registry import Registry
 
-MOST_BYTES = 60 * 1024
+MOST_BYTES = 66 * 1024
 FILES = ("index.html", *PAGE_FILES)
 
 

@@ -295,28 +295,7 @@ class Ledger:
             if request is not None:
                 self._figures.split(request, queue_ns, prefill_ns)
                 self.pressures.split(request, queue_ns, prefill_ns)
-        ended, self._ended = self._ended, []
-        for request, time_ns, outcome in ended:
-            if request.prompts > 1:
-                self.engines.gone(-request.rid, time_ns)
-            if not request.first_ns:
-                self.pressures.gone(request)
-                self.engines.gone(request.rid, time_ns, reads_on=self._reads_on and outcome == CLIENT_CLOSED)
-            self.timeline.unread.end(request.rid, time_ns)
-            if request.control:
-                self.causes.control_over(request, time_ns, outcome)
-            self.causes.left(request, time_ns, outcome)
-            if outcome != LOST:
-                self._promises.ended(request, time_ns, outcome)
-            self._figures.ended(request, time_ns, outcome)
-            if self.senders is not None:
-                self.senders.ended(request, time_ns, outcome)
-            for choice, slot in request.slots.items():
-                self.book.close(slot)
-                if choice not in request.over:
-                    self.engines.left(slot)
-            self._figures.decoding(request.model, -request.decoding, time_ns)
-            self.requests.pop(request.rid, None)
+        self._end_requests()
         self.pressures.advance(now_ns)
         self.causes.advance(now_ns)
         self._figures.advance(now_ns)
@@ -357,6 +336,30 @@ class Ledger:
     def silences(self, now_ns: int) -> list[Silence]:
         """What is silent now, and which of it is frozen: the one answer for metrics, API, page and alerts."""
         return self.causes.watch.silences(now_ns, self.engines.clear_step_ns)
+
+    def _end_requests(self) -> None:
+        ended, self._ended = self._ended, []
+        for request, time_ns, outcome in ended:
+            if request.prompts > 1:
+                self.engines.gone(-request.rid, time_ns)
+            if not request.first_ns:
+                self.pressures.gone(request)
+                self.engines.gone(request.rid, time_ns, reads_on=self._reads_on and outcome == CLIENT_CLOSED)
+            self.timeline.unread.end(request.rid, time_ns)
+            if request.control:
+                self.causes.control_over(request, time_ns, outcome)
+            self.causes.left(request, time_ns, outcome)
+            if outcome != LOST:
+                self._promises.ended(request, time_ns, outcome)
+            self._figures.ended(request, time_ns, outcome)
+            if self.senders is not None:
+                self.senders.ended(request, time_ns, outcome)
+            for choice, slot in request.slots.items():
+                self.book.close(slot)
+                if choice not in request.over:
+                    self.engines.left(slot)
+            self._figures.decoding(request.model, -request.decoding, time_ns)
+            self.requests.pop(request.rid, None)
 
     def _end_choices(self) -> None:
         over, self._over = self._over, []

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from tests.kit.eventually import PATIENCE_S
 
-from prefillwatch.observer.otlp.channel import Channel, SendError
+from prefillwatch.observer.otlp.channel import MOST_TRIES, Channel, SendError
 
 
 class End:
@@ -77,10 +77,22 @@ def test_a_dead_end_costs_neither_memory_nor_tries_without_bound(end: End, chann
     assert channel.failed == 19
     end.up = True
     assert channel.turn()
-    (last,) = end.taken
-    assert last[-1] == 19
-    assert len(last) <= 3
-    assert channel.dropped == 20 - len(last)
+    assert end.taken == [[17, 18, 19]]
+    assert channel.dropped == 17
+
+
+def test_what_is_never_taken_is_given_up_and_what_came_later_is_not(end: End, channel: Channel[int]) -> None:
+    end.up = False
+    channel.offer(1)
+    for _ in range(MOST_TRIES - 1):
+        channel.turn()
+    assert channel.dropped == 0
+    channel.offer(2)
+    channel.turn()
+    assert channel.dropped == 1
+    end.up = True
+    channel.turn()
+    assert end.taken == [[2]]
 
 
 def test_the_log_has_a_line_when_it_changes_and_no_other(

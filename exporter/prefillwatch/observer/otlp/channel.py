@@ -17,8 +17,9 @@ Item = TypeVar("Item")
 #: Sends, or raises SendError.
 Send = Callable[[Sequence[Item]], None]
 
-#: What is sent is tried so often. Each try of the exporter is several already.
-_MOST_TRIES: Final = 4
+#: So often is one thing tried: for some minutes, which a receiver may need to start again. One that never takes it must
+#: not hold up the others for ever.
+MOST_TRIES: Final = 20
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +40,9 @@ class Channel(Generic[Item]):
         self._send: Send[Item] | None = None
         self._pause_s = pause_s
         self._news = threading.Condition()
-        self._waiting: deque[Item] = deque()
+        self._waiting: deque[tuple[Item, int]] = deque()  # with how often it was tried in vain
         self._most = most
         self._sending = 0  # items taken to be sent
-        self._tries = 0  # in vain, of what is the oldest now
         self._closing = False
         self._works: bool | None = None  # None: not tried yet
         #: Of tries.
@@ -55,7 +55,7 @@ class Channel(Generic[Item]):
 
     def offer(self, item: Item) -> None:
         with self._news:
-            self._waiting.append(item)
+            self._waiting.append((item, 0))
             self._bound()
             self._news.notify_all()
 
@@ -75,12 +75,12 @@ class Channel(Generic[Item]):
         try:
             if self._send is None:
                 self._send = self._connect()
-            self._send(items)
+            self._send([item for item, _ in items])
         except SendError as error:
             self._failed(items, str(error))
             return False
         with self._news:
-            self._sending = self._tries = 0
+            self._sending = 0
             self.succeeded += 1
             self._news.notify_all()
         if not self._works:
@@ -88,17 +88,14 @@ class Channel(Generic[Item]):
             self._works = True
         return True
 
-    def _failed(self, items: list[Item], why: str) -> None:
+    def _failed(self, items: list[tuple[Item, int]], why: str) -> None:
+        again = [(item, tries + 1) for item, tries in items if tries + 1 < MOST_TRIES]
         with self._news:
             self._sending = 0
-            self._tries += 1
             self.failed += 1
-            if self._tries < _MOST_TRIES:
-                self._waiting.extendleft(reversed(items))
-                self._bound()
-            else:
-                self._tries = 0
-                self.dropped += len(items)
+            self.dropped += len(items) - len(again)
+            self._waiting.extendleft(reversed(again))
+            self._bound()
             self._news.notify_all()
         if self._works is not False:
             log.warning("%s do not get to %s: %s", self._what, self._url, why)

@@ -7,7 +7,7 @@ from alerts.rulebook.source import Duration, Source
 
 
 class Names:
-    """The recorded series by what they mean. ``window`` is the diagnosis window; rates are over it unless told."""
+    """The recorded series by what they mean. ``window`` is the diagnosis window; rates are over it by default."""
 
     def __init__(self, source: Source) -> None:
         self.source = source

@@ -190,7 +190,7 @@ def _limit(place: str, value: Any) -> Any:
 
 
 def _check(source: Source) -> None:
-    """Everything lazily read is read once here, so that a mistake is told at the start."""
+    """Everything lazily read is read once here, so that a mistake shows at the start."""
     if source.diagnosis.seconds < 4 * source.scrape.seconds:
         raise ValueError(
             f"windows.diagnosis ({source.diagnosis}) is shorter than four scrapes ({source.scrape}); lengthen it"

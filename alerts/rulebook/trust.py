@@ -75,8 +75,8 @@ def _exporter_down(n: Names) -> list[Alert]:
 
 
 def _relay_unstable(n: Names) -> list[Alert]:
-    """One that is mute is killed and started again within seconds; what is told is what does not pass, what comes back,
-    and what somebody lost by it."""
+    """One that is mute is killed and started again within seconds; the alert is for what does not pass, what comes
+    back, and what somebody lost by it."""
     s, name = n.source, "RelayUnstable"
     alert = partial(
         Alert,
@@ -176,7 +176,7 @@ def _certificate_expires(n: Names) -> list[Alert]:
 
 
 def _kv_signal_lost(n: Names) -> Alert:
-    """Lost is only what was there: a server that never told it, whatever its kind, has lost nothing."""
+    """Lost is only what was there: a server that never reported it, whatever its kind, has lost nothing."""
     s, name = n.source, "KVSignalLost"
     without = "~" + "|".join(s.words("servers_without_kv"))
     return Alert(
@@ -190,7 +190,7 @@ def _kv_signal_lost(n: Names) -> Alert:
         """),
         hold=s.hold(name),
         keep=s.keep(name),
-        summary="The server answers but no longer tells the use of its KV cache.",
+        summary="The server answers but no longer reports the use of its KV cache.",
         description=(
             f"prefillwatch at {label(s.replica_label)} has found no KV cache usage in the metrics of its server for "
             f"{s.hold(name)}: the metric was renamed, its page is broken or cannot be reached. KVCacheNearlyFull and "

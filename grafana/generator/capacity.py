@@ -28,7 +28,7 @@ def kv_cache() -> Section:
         over_time(f"max ({metric('kv_cache_usage_ratio')})", "now"),
         over_time(f"max ({metric('kv_cache_usage_max_ratio', window=WINDOW)})", "peak of the window"),
         unit="percentunit",
-        empty="Upstream does not tell",
+        empty="Upstream does not report it",
         look=OF_THE_CACHE,
         series={"now": Style(CLEAR), "peak of the window": Style(QUEUE, dashed=True)},
     )
@@ -39,7 +39,7 @@ def kv_cache() -> Section:
         over_time(f"min ({metric('kv_cache_free_tokens')})", "free"),
         over_time(f"min ({metric('kv_cache_capacity_tokens')})", "capacity"),
         unit="short",
-        empty="Upstream does not tell",
+        empty="Upstream does not report it",
         look=LEAST,
         series={"free": Style(GOOD), "capacity": Style(ALL, dashed=True)},
     )
@@ -49,7 +49,7 @@ def kv_cache() -> Section:
         "freeze that is no prefill's.",
         over_time(f"60 * sum ({rate('preemptions_total')})", "preemptions"),
         unit="none",
-        empty="Upstream does not tell",
+        empty="Upstream does not report it",
         look=replace(MEANS, bars=True),
         series={"preemptions": Style(CAUSES["preemption"])},
     )
@@ -58,7 +58,7 @@ def kv_cache() -> Section:
         "By the engine's own account. Waiting ones have no place in the batch yet.",
         over_time(f"sum by (state) ({metric('upstream_requests')})", "{{state}}"),
         unit="none",
-        empty="Upstream does not tell",
+        empty="Upstream does not report it",
         series={"running": Style(CLEAR), "waiting": Style(QUEUE)},
     )
     memory = lines(

@@ -15,7 +15,7 @@ from grafana.generator.shared import culprits, dose_and_response, frozen_streams
 UID = "prefillwatch-fleet"
 REPLICA = "job, instance"
 WORST = 10
-NOT_TOLD = "Upstreams do not tell"
+NOT_REPORTED = "Upstreams do not report it"
 
 
 def _down(job: str, instance: str) -> dict[str, str]:
@@ -201,14 +201,14 @@ def _load() -> Section:
         "By the engine's own account. Waiting on some replicas only: the balancer does not see prompt sizes.",
         f"sum by ({REPLICA}) ({metric('upstream_requests', state='waiting')})",
         "none",
-        NOT_TOLD,
+        NOT_REPORTED,
     )
     cache = _worst(
         "KV cache peak, fullest {}, window $window",
         "Highest share of the KV cache in use within the window.",
         f"max by ({REPLICA}) ({metric('kv_cache_usage_max_ratio', window='$window')})",
         "percentunit",
-        NOT_TOLD,
+        NOT_REPORTED,
         OF_THE_CACHE,
     )
     preempted = _worst(
@@ -216,7 +216,7 @@ def _load() -> Section:
         "Requests thrown out of the batch for lack of KV cache and computed again later.",
         f"60 * sum by ({REPLICA}) ({rate('preemptions_total')})",
         "none",
-        NOT_TOLD,
+        NOT_REPORTED,
         MEANS,
     )
     return Section("Load", (even(8, _pressures()), even(8, first_tokens, waiting), even(8, cache, preempted)))

@@ -1,4 +1,4 @@
-"""Looks that several panels of lines have. Without one of these, lines begin at zero and the legend tells the most."""
+"""Looks that several panels of lines have. Without one of these, lines begin at zero and the legend has the most."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AT_TTFT_TARGET: limits.Steps = ((None, "transparent"), (limits.TTFT_TARGET_S, BA
 #: A promise that is just kept.
 AT_ONE: limits.Steps = ((None, "transparent"), (limits.PRESSURE, BAD))
 
-#: What happens so often: its mean is worth telling, its most is chance.
+#: What happens so often: its mean says something, its most is chance.
 MEANS = Look(low=0, calcs=("mean",))
 #: What hurts when it is small.
 LEAST = Look(low=0, calcs=("min",))

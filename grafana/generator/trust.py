@@ -39,7 +39,7 @@ def trust() -> Section:
         ),
         _is_so(
             "KV signal",
-            "Whether upstream's metrics tell the use of the KV cache. 0: renamed or unreadable, and KV panels "
+            "Whether upstream's metrics report the use of the KV cache. 0: renamed or unreadable, and KV panels "
             "are blind.",
             now(f"min ({metric('kv_signal_present')})", "signal"),
             no="Lost",

@@ -22,7 +22,6 @@ class Server:
     def __init__(self) -> None:
         self.gauge = PressureGauge(SLO)
         self.now_s = 0
-        self.requests = 0
         self.gauge.advance(0)
 
     def run(
@@ -44,9 +43,8 @@ class Server:
             if prompt is not None and self.now_s % every == 0:
                 self.gauge.step(prompt)
             for _ in range(rate):
-                self.requests += 1
-                self.gauge.sent(self.requests)
-                self.gauge.not_waiting(self.requests)
+                self.gauge.sent()
+                self.gauge.not_waiting()
                 self.gauge.served(queue_s, reading_s, 2.5, held_up)
             self.now_s += 1
             self.gauge.advance(self.now_s * NS)
@@ -180,12 +178,12 @@ def test_waiting_requests_press_while_they_wait() -> None:
     server = Server()
     server.run(120)
     assert server.capacity < 0.3
-    for rid in range(-20, 0):
-        server.gauge.sent(rid)
+    for _ in range(20):
+        server.gauge.sent()
     server.run(20, rate=0)
     assert server.capacity > 1
-    for rid in range(-20, 0):
-        server.gauge.not_waiting(rid)
+    for _ in range(20):
+        server.gauge.not_waiting()
     server.run(300)
     assert server.capacity < 0.3
 
@@ -196,8 +194,8 @@ def test_a_wait_behind_one_longer_prompt_is_interference() -> None:
     crowd.run(300, queue_s=2.0)
     assert alone.interference == pytest.approx(RULES.tail * 2.0 / 2.45)
     assert crowd.interference == 0
-    for rid in range(-20, 0):
-        alone.gauge.sent(rid, held_up=1.0)
+    for _ in range(20):
+        alone.gauge.sent(held_up=1.0)
     alone.run(20, rate=0)
     assert alone.capacity < 0.3
 

@@ -21,12 +21,15 @@ def test_figures_of_a_model_by_window_and_population_and_size() -> None:
     registry.gauge(table.INTER_TOKEN_LATENCY_P99).set(("m", "1m", "prefill"), 0.9)
     registry.gauge(table.INTER_TOKEN_LATENCY_P99).set(("m", "10s", "clear"), 0.02)
     registry.gauge(table.TIME_TO_FIRST_TOKEN_P99).set(("m", "10s", "512+"), 1.5)
+    registry.gauge(table.CAPACITY_PRESSURE).set(("m",), 0.4)
     (model,) = live_figures(registry.snapshot(), {"m": {"words": "less"}}, WINDOWS, BUCKETS)["models"]
     assert model == {
         "model": "m",
         "gap_p99": [[None, None, 0.02], [None, 0.9, None]],
         "first_token_p99": [["0-512", [None, None]], ["512+", [1.5, None]]],
         "advice": {"words": "less"},
+        "capacity_pressure": 0.4,
+        "interference_pressure": None,
     }
 
 

@@ -114,9 +114,10 @@ class Forecaster:
             self._beside.append(took_ns - forecast_ns + self._overhead_ns)
         return Check(ratio, pending.held_up)
 
-    def gone(self, rid: Hashable) -> None:
-        """It ended without one."""
-        self._forget(rid)
+    def gone(self, rid: Hashable) -> Check | None:
+        """It ended without one. None: it did not wait."""
+        pending = self._forget(rid)
+        return Check(None, pending.held_up) if pending is not None else None
 
     def _forget(self, rid: Hashable) -> _Pending | None:
         pending = self._pending.pop(rid, None)

@@ -8,7 +8,6 @@ before the first requests were served.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -80,6 +79,41 @@ class _Sums:
         self.uncached *= kept
 
 
+@dataclass(slots=True)
+class _Batches:
+    """Sums over clear steps, for a straight line through them by the streams beyond the first."""
+
+    steps: float = 0.0
+    more: float = 0.0
+    squares: float = 0.0
+    seconds: float = 0.0
+    products: float = 0.0
+
+    def add(self, more: int, seconds: float) -> None:
+        self.steps += 1
+        self.more += more
+        self.squares += more * more
+        self.seconds += seconds
+        self.products += more * seconds
+
+    def forget(self, kept: float) -> None:
+        self.steps *= kept
+        self.more *= kept
+        self.squares *= kept
+        self.seconds *= kept
+        self.products *= kept
+
+    @property
+    def empty_step_s(self) -> float:
+        """The line at one stream. What is not seen is assumed."""
+        if self.steps < _FORGOTTEN:
+            return 0.0
+        squares = self.squares + _PRIOR * _SMALL**2 * self.steps
+        determinant = (1 + _PRIOR) * self.steps * squares - self.more**2
+        empty_s = (self.seconds * squares - self.more * self.products) / determinant
+        return min(max(empty_s, 0.0), self.seconds / self.steps)
+
+
 class PressureGauge:
     """Of one model. Feed it what happened, then `advance` several times a second."""
 
@@ -89,12 +123,10 @@ class PressureGauge:
         self._now_ns: int | None = None
         self._seen = 0
         self._sums = _Sums()
-        self._waiting: dict[Hashable, float] = {}
-        """Requests without a first token, and the part of each one's wait that is not due to one longer prompt."""
-        self._waiting_for_load = 0.0
+        self._waiting = 0.0
+        """Requests without a first token, each by the part of its wait that is not due to one longer prompt."""
         # With the time constant of interference.
-        self._batches: FloatArray = np.zeros(5)
-        """Of clear steps: how many, streams beyond the first, those squared, seconds, streams times seconds."""
+        self._batches = _Batches()
         self._all_gaps = 0.0
         self._ratios: FloatArray = np.zeros((2, _BUCKETS))
         """Of the gaps with a prompt in them, by bucket: how many, and the sum of their ratios."""
@@ -103,15 +135,13 @@ class PressureGauge:
 
     # --- What happened ---
 
-    def sent(self, rid: Hashable, held_up: float = 0.0) -> None:
+    def sent(self, held_up: float = 0.0) -> None:
         """A request waits for its first token. ``held_up`` is the part of its wait that one longer prompt makes."""
-        if rid not in self._waiting:
-            self._waiting[rid] = 1 - held_up
-            self._waiting_for_load += 1 - held_up
+        self._waiting += 1 - held_up
 
-    def not_waiting(self, rid: Hashable) -> None:
-        """It has its first token, or is gone."""
-        self._waiting_for_load -= self._waiting.pop(rid, 0.0)
+    def not_waiting(self, held_up: float = 0.0) -> None:
+        """One that was sent with this has its first token, or is gone."""
+        self._waiting -= 1 - held_up
 
     def served(
         self,
@@ -151,8 +181,7 @@ class PressureGauge:
         sums.decoding_s += took_s
         sums.gaps += streams
         sums.gaps_s += streams * took_s
-        more = streams - 1
-        self._batches += (1.0, more, more * more, clear_s, more * clear_s)
+        self._batches.add(streams - 1, clear_s)
         self._all_gaps += streams
         if excess_s:
             promise_s = self._slo.itl
@@ -172,9 +201,9 @@ class PressureGauge:
         sums = self._sums
         sums.forget(math.exp(-passed_s / self._rules.capacity_s))
         sums.time_s += passed_s
-        sums.waiting_s += passed_s * max(0.0, self._waiting_for_load)
+        sums.waiting_s += passed_s * max(0.0, self._waiting)
         kept = math.exp(-passed_s / self._rules.interference_s)
-        self._batches *= kept
+        self._batches.forget(kept)
         self._ratios *= kept
         self._all_gaps *= kept
         self._held_up *= kept
@@ -193,7 +222,7 @@ class PressureGauge:
         read_at_once = sums.prefills_s / time_s
         return Load(
             step_s=sums.gaps_s / sums.gaps if sums.gaps else 0.0,
-            empty_step_s=self._empty_step_s(),
+            empty_step_s=self._batches.empty_step_s,
             decoding=min(1.0, sums.decoding_s / time_s),
             reading=sums.reading_s / time_s,
             reading_s=sums.prefills_s / requests if any_requests else 0.0,
@@ -209,15 +238,6 @@ class PressureGauge:
         if sums.requests < _FORGOTTEN:
             return Prompts()
         return Prompts(sums.tokens / sums.requests, sums.uncached / sums.requests, sums.promises_s / sums.requests)
-
-    def _empty_step_s(self) -> float:
-        """A straight line through clear steps by their streams, at one stream. What is not seen is assumed."""
-        steps, streams, squares, seconds, products = self._batches.tolist()
-        if steps < _FORGOTTEN:
-            return 0.0
-        squares += _PRIOR * _SMALL**2 * steps
-        empty_s = (seconds * squares - streams * products) / ((1 + _PRIOR) * steps * squares - streams**2)
-        return float(min(max(empty_s, 0.0), seconds / steps))
 
     @property
     def riding(self) -> Riding:

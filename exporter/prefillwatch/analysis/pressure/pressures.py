@@ -55,14 +55,14 @@ class Pressures:
         if request.streaming and request.prompts == 1:
             uncached = max(1, request.uncached_tokens)
             held_up = self._forecaster.sent(request.rid, self._busiest, request.prompt_tokens, uncached, time_ns)
-            self._of(request.model).sent(request.rid, held_up)
+            self._of(request.model).sent(held_up)
 
     def first_token(self, request: Request, time_ns: int) -> None:
         """Its first token was read."""
         check = self._forecaster.first_token(request.rid, time_ns)
         if check is None:
             return
-        self._of(request.model).not_waiting(request.rid)
+        self._of(request.model).not_waiting(check.held_up)
         if check.held_up:
             self._held_up[request.rid] = check.held_up
             if len(self._held_up) > _MOST_UNSPLIT:
@@ -72,9 +72,9 @@ class Pressures:
 
     def gone(self, request: Request) -> None:
         """It does not wait any more, and its first token was not seen."""
-        self._forecaster.gone(request.rid)
-        if request.model in self._models:
-            self._models[request.model].not_waiting(request.rid)
+        check = self._forecaster.gone(request.rid)
+        if check is not None:
+            self._of(request.model).not_waiting(check.held_up)
 
     def split(self, request: Request, queue_ns: float, prefill_ns: float) -> None:
         """Its time to first token is known in its parts."""

@@ -15,6 +15,7 @@ export function showFigures(news) {
   showGaps(news.windows, model);
   showFirstTokens(news.windows, model);
   showEngines(news);
+  showPressures(model);
   showAdvice(model?.advice);
   showTenants(news.tenants);
 }
@@ -115,6 +116,19 @@ function showEngine(engine, windows, named) {
   if (isNumber(engine.preemptions)) facts.push(plural(engine.preemptions, 'preemption'));
   box.append(line, meter, make('p', facts.join(' · ')));
   return box;
+}
+
+// 1 is a promise that is just kept: of load, which more replicas share, and of prompts in steps, which they do not shorten.
+function showPressures(model) {
+  const { capacity_pressure: capacity, interference_pressure: interference } = model ?? {};
+  const told = isNumber(capacity) && isNumber(interference);
+  $('pressures').hidden = !told;
+  if (!told) return;
+  const wanted = [];
+  if (capacity > 1) wanted.push('more replicas');
+  if (interference > 1) wanted.push('a smaller step, which more replicas do not replace');
+  const words = wanted.length ? `wanted: ${wanted.join(', and ')}` : 'the promises are kept';
+  say($('pressures'), `Load ${capacity.toFixed(2)}, prompts in steps ${interference.toFixed(2)} of what is promised: ${words}.`);
 }
 
 function showAdvice(advice) {

@@ -45,6 +45,8 @@ def _model(
             [bucket, [_of(values, first_tokens, model, window, bucket) for window in windows]] for bucket in buckets
         ],
         "advice": advice.get(model),
+        "capacity_pressure": _of(values, table.CAPACITY_PRESSURE, model),
+        "interference_pressure": _of(values, table.INTERFERENCE_PRESSURE, model),
     }
 
 

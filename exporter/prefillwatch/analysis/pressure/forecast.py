@@ -23,6 +23,9 @@ from prefillwatch.units import NS
 _MOST_LOOKED_AT: Final = 1024
 #: The line through steps is drawn anew so often at most: it costs as much as some hundred forecasts.
 _LAW_HOLDS_NS: Final = NS
+#: Clear steps after which a prompt that has to wait for nobody is in a step: the one that runs, and one that is made up
+#: while it runs.
+_JOINS_AFTER: Final = 2.0
 #: Forecasts kept with what came of them; a tenth of them lies beyond either end of the range.
 _CHECKED: Final = 64
 _BEYOND: Final = 0.1
@@ -34,7 +37,7 @@ class Forecast(NamedTuple):
     #: Until its first token. The range is that of eight in ten forecasts of late, None while too few were checked.
     first_token_s: float
     range_s: tuple[float, float] | None
-    #: The longest step that it rides in, its first token's included: the gap that the others see.
+    #: The fullest step that it rides in, with what waited before it: the gap that the others see.
     gap_s: float
     #: Streams that would see it.
     streams: int
@@ -94,7 +97,7 @@ class Forecaster:
         ahead = self._ahead
         held_up = min(1.0, max(0, self._largest - uncached) / ahead) if ahead > 0 else 0.0
         law = self._law_now(model, now_ns)
-        forecast_ns = self._first_token_ns(law, uncached, tokens - uncached)[0] if law is not None else 0.0
+        forecast_ns = self._first_token_ns(law, uncached, tokens - uncached, now_ns)[0] if law is not None else 0.0
         self._pending[rid] = _Pending(uncached, now_ns, forecast_ns, ahead <= 0, held_up)
         self._ahead = ahead + uncached
         self._largest = max(self._largest, uncached)
@@ -146,31 +149,37 @@ class Forecaster:
         if law is None:
             return None
         uncached = max(1, tokens - cached)
-        first_token_ns, steps, per_step = self._first_token_ns(law, uncached, tokens - uncached)
-        chunk = min(uncached, per_step)
-        gap_ns = self._clear_ns(law) + max(
-            law.token_ns * chunk, self._timeline.engine.cost.expect_ns(chunk, tokens - chunk)
-        )
+        first_token_ns, steps, chunk, step_tokens = self._first_token_ns(law, uncached, tokens - uncached, now_ns)
+        engine_ns = self._timeline.engine.cost.expect_ns(chunk, tokens - chunk) + law.token_ns * (step_tokens - chunk)
+        gap_ns = self._clear_ns(law) + max(law.token_ns * step_tokens, engine_ns)
         first_token_s = first_token_ns / NS
         known = self._range
         around = (first_token_s * known[0], first_token_s * known[1]) if known is not None else None
         return Forecast(first_token_s, around, gap_ns / NS, self._engines.decoding, steps, max(0, self._ahead))
 
-    def _first_token_ns(self, law: StepLaw, uncached: int, cached: int) -> tuple[float, int, int]:
-        """Time to the first token, the steps until then, and prompt tokens per step."""
+    def _first_token_ns(self, law: StepLaw, uncached: int, cached: int, now_ns: int) -> tuple[float, int, int, int]:
+        """Time to the first token, the steps until then, and of the fullest step that it is in: tokens of it, and of
+        all prompts."""
         engine, decoding, ahead = self._timeline.engine, self._engines.decoding, max(0, self._ahead)
         clear_ns = self._clear_ns(law)
         whole = ahead + uncached
-        per_step = max(1, engine.budget - decoding) if engine.chunked and engine.budget and engine.proven else whole
-        steps = -(-whole // per_step)
+        per_step = max(1, engine.budget - decoding) if engine.budget and engine.proven else whole
+        chunk = min(uncached, engine.cap, per_step if engine.chunked else uncached)
+        steps = max(-(-whole // per_step), -(-uncached // chunk)) if engine.chunked else 1 + ahead // per_step
         # Attention makes the tokens of a long prompt dearer than the mean that the line knows.
         own_ns = max(law.token_ns * uncached, engine.cost.expect_ns(uncached, cached))
         time_ns = steps * clear_ns + law.token_ns * ahead + own_ns
-        if ahead:
-            time_ns -= law.token_ns * min(ahead, per_step) / 2  # the step that runs is half over, in the mean
+        # What has waited for longer than steps without a prompt take is in the step that runs, which is half over in
+        # the mean; and this prompt is not in it.
+        runs = 0
+        oldest = next(iter(self._pending.values()), None)
+        if oldest is not None and now_ns - oldest.sent_ns > _JOINS_AFTER * clear_ns:
+            runs = min(ahead, per_step)
+            time_ns -= law.token_ns * runs / 2
         elif decoding:
-            time_ns += clear_ns / 2  # so it is, and the prompt is not in it
-        return max(time_ns + self._overhead_ns, clear_ns), steps, per_step
+            time_ns += clear_ns / 2
+        step_tokens = max(chunk, min(per_step, ahead - runs + chunk))
+        return max(time_ns + self._overhead_ns, clear_ns), steps, chunk, step_tokens
 
     def _clear_ns(self, law: StepLaw) -> float:
         return self._engines.clear_step_ns or law.base_ns

@@ -172,6 +172,7 @@ def test_a_request_is_in_the_dialect_of_the_server() -> None:
         "stream_options": {"include_usage": True},
     }
     strict = target.speaking(Dialect(ignore_eos=False, limit_name="max_completion_tokens", usage=False))
+    assert target.body("hi", 7, user="client-7")["user"] == "client-7"
     assert strict.body("hi", 7, whole=True) == {
         "model": "m",
         "messages": [{"role": "user", "content": "hi"}],

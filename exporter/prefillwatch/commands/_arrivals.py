@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from prefillwatch.commands._options import FILE, duration, number, options
+from prefillwatch.commands._options import duration, number, options
 from prefillwatch.commands._output import say
 from prefillwatch.errors import ConfigError
 from prefillwatch.lab.arrivals import Reading, Schedule, check_rate, read_arrivals
@@ -23,9 +23,10 @@ def with_arrivals(*, instead_of: str) -> Callable[[C], C]:
         click.option(
             "--arrivals",
             "arrivals_file",
-            type=FILE,
+            type=click.Path(path_type=Path),
             metavar="FILE",
-            help=f"Recorded arrivals with prompt and output tokens instead of {instead_of} (JSON, CSV; .gz).",
+            help=f"Recorded arrivals with prompt and output tokens instead of {instead_of}: JSON, CSV, .gz, or a "
+            "folder of ServeGen's clients.",
         ),
         duration("--arrivals-from", "0", "Begin so late in them."),
         click.option(

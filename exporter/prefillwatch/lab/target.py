@@ -74,12 +74,14 @@ class Target:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
 
-    def body(self, text: str, max_tokens: int, *, whole: bool = False) -> dict[str, Any]:
-        """A request for an answer to the text, streaming unless it shall come `whole`."""
+    def body(self, text: str, max_tokens: int, *, whole: bool = False, user: str = "") -> dict[str, Any]:
+        """A request for an answer to the text, streaming unless it shall come `whole`. ``user``: on whose behalf."""
         body: dict[str, Any] = {"model": self.model, **self.dialect.prompt(text)}
         body[self.dialect.limit_name] = max_tokens
         if self.dialect.ignore_eos:
             body["ignore_eos"] = True
+        if user:
+            body["user"] = user
         if not whole:
             body["stream"] = True
             if self.dialect.usage:

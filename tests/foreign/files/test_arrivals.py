@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import csv
 import json
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from tests.foreign.files.located import file
@@ -75,3 +77,19 @@ def test_servegen_windows_have_their_rates_and_lengths() -> None:
     shares = ast.literal_eval(dataset[f"{window:.0f}"]["input_tokens"])
     mean = sum(length * share for length, share in shares.items())
     assert sum(each.prompt_tokens for each in inside) / len(inside) == pytest.approx(mean, rel=0.2)
+
+
+def test_servegen_clients_in_a_folder_are_tenants(tmp_path: Path) -> None:
+    """The two busiest hours of the published client, twice, once under another number."""
+    rows = file("arrivals/servegen_chunk-1-trace.csv").read_text().splitlines()
+    since = max(range(len(rows)), key=lambda number: float(rows[number].split(",")[1])) - 6
+    for number in (1, 7):
+        (tmp_path / f"chunk-{number}-trace.csv").write_text("\n".join(rows[since : since + 12]))
+        (tmp_path / f"chunk-{number}-dataset.json").symlink_to(file("arrivals/servegen_chunk-1-dataset.json"))
+    schedule = read_arrivals(tmp_path)
+    assert schedule.said[-1] == "2 clients, each the user of its requests"
+    own = Counter(each.tenant for each in schedule.arrivals)
+    rate = sum(float(row.split(",")[1]) for row in rows[since : since + 12])
+    assert own == {name: pytest.approx(600 * rate, abs=12) for name in ("client-1", "client-7")}
+    # Each at moments of its own.
+    assert len({each.at_seconds for each in schedule.arrivals}) > 0.99 * len(schedule.arrivals)

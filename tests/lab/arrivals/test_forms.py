@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from prefillwatch.lab.arrivals import Arrival, ArrivalsError, Reading, Schedule, read_arrivals
+from prefillwatch.lab.arrivals.servegen import generate
 
 ROW = {"arrival": 0.5, "prompt_tokens": 40, "output_tokens": 4}
 LATER = {"arrival": 2.0, "prompt_tokens": 50, "output_tokens": 5}
@@ -145,6 +146,42 @@ class TestServeGen:
         assert {each.prompt_tokens for each in schedule.arrivals} == {100, 300}
         assert schedule.prompt_tokens / 1500 == pytest.approx(200, rel=0.1)
         assert "no request of it was recorded" in schedule.said[0]
+
+    def test_a_folder_is_many_clients_each_a_tenant_with_its_own_rate_and_lengths(self, tmp_path: Path) -> None:
+        alone = self.made(tmp_path)
+        (tmp_path / "chunk-10-trace.csv").write_text("0,0.1,1.0,,0,0\n600,0,0,,0,0\n")
+        lengths = {"0": {"input_tokens": "{9000: 1.0}", "output_tokens": "{3: 1.0}"}}
+        (tmp_path / "chunk-10-dataset.json").write_text(json.dumps(lengths))
+        schedule = read_arrivals(tmp_path)
+        first, second = ([each for each in schedule.arrivals if each.tenant == f"client-{n}"] for n in (1, 10))
+        assert (len(first), len(second)) == (len(alone.arrivals), 60)
+        assert len(schedule.arrivals) == len(first) + len(second)
+        assert {(each.prompt_tokens, each.output_tokens) for each in second} == {(9000, 3)}
+        times = [each.at_seconds for each in schedule.arrivals]
+        assert times == sorted(times)
+        assert times[0] == 0.0
+        assert second[-1].at_seconds < 600 < first[-1].at_seconds
+        assert schedule.said[-1] == "2 clients, each the user of its requests"
+        assert {each.tenant for each in alone.arrivals} == {""}
+
+    def test_who_is_beside_a_client_changes_nothing_of_its_own(self, tmp_path: Path) -> None:
+        self.made(tmp_path)
+        before = [(each.prompt_tokens, each.output_tokens) for each in read_arrivals(tmp_path).arrivals]
+        (tmp_path / "chunk-2-trace.csv").write_text("0,2.0,1.0,,0,0\n600,0,0,,0,0\n")
+        (tmp_path / "chunk-2-dataset.json").write_text(json.dumps({"0": self.DATASET["600"]}))
+        both = read_arrivals(tmp_path).arrivals
+        mine = [(each.prompt_tokens, each.output_tokens) for each in both if each.tenant == "client-1"]
+        assert mine == before
+        assert len(both) == len(mine) + 1200
+
+    def test_what_is_beyond_the_most_is_counted(self, tmp_path: Path) -> None:
+        self.made(tmp_path)
+        schedule = generate(tmp_path, 100)
+        assert (len(schedule.arrivals), schedule.left_out) == (100, 1400)
+
+    def test_an_empty_folder_is_said_to_be_one(self, tmp_path: Path) -> None:
+        with pytest.raises(ArrivalsError, match="holds no client of ServeGen"):
+            read_arrivals(tmp_path)
 
     def test_the_same_seed_makes_the_same(self, tmp_path: Path) -> None:
         assert self.made(tmp_path) == self.made(tmp_path) != self.made(tmp_path, seed=2)

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.kit.eventually import soon
@@ -181,6 +182,22 @@ class TestPlaying:
         report = asyncio.run(main())
         sizes = {(arrival, answer.prompt_tokens, answer.completion_tokens) for arrival, answer in report.answers}
         assert sizes == {(each, each.prompt_tokens, each.output_tokens) for each in schedule.arrivals}
+
+    def test_whose_a_request_is_goes_with_it_as_its_user(self) -> None:
+        bodies: list[dict[str, Any]] = []
+
+        async def main() -> None:
+            async def ask(url: str, body: dict[str, Any], **_: Any) -> Answer:
+                bodies.append(body)
+                return Answer(0)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setitem(sender.__globals__, "ask", ask)
+                schedule = Schedule((Arrival(0.0, 20, 1, tenant="client-7"), Arrival(0.0, 20, 1)))
+                await play(schedule, sender("http://server", "m"))
+
+        asyncio.run(main())
+        assert [body.get("user") for body in bodies] == ["client-7", None]
 
     def test_more_than_may_run_at_once_are_turned_away(self) -> None:
         async def main() -> PlayReport:

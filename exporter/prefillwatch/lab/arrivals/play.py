@@ -40,6 +40,8 @@ def sender(
     async def send(arrival: Arrival) -> Answer:
         text = prompt(arrival) if prompt else prompt_text(arrival, rng)
         body = chat_body(model, text, arrival.output_tokens)
+        if arrival.tenant:
+            body["user"] = arrival.tenant
         return await ask(url, body, headers=headers, timeout_seconds=timeout_seconds)
 
     return send

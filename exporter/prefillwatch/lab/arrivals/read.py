@@ -8,7 +8,7 @@ What is read, beside plain rows (`arrival`, `prompt_tokens`, `output_tokens`):
 - Azure LLM inference: `TIMESTAMP` (date and time), `ContextTokens`, `GeneratedTokens`; vidur's form of it
 - BurstGPT: `Timestamp` (seconds), `Request tokens`, `Response tokens`
 - AIBrix: `timestamp` (milliseconds) and `requests`; WEKA: conversations of `t`, `in`, `out`, `hash_ids`
-- OpenTelemetry spans of model calls; ServeGen's chunks
+- OpenTelemetry spans of model calls; ServeGen's chunks, one or a folder of them, each of which is a tenant
 
 A unit or block size that a file does not name is found out where its numbers prove it, taken as usual where not, said
 either way, and may be given.
@@ -52,8 +52,11 @@ class Reading:
 def read_arrivals(path: Path, reading: Reading | None = None) -> Schedule:
     """The schedule in a file. Raises `ArrivalsError`."""
     reading = reading or Reading()
-    with opened(path) as file:
-        made = is_servegen(file.readline(1 << 12))
+    if path.is_dir():
+        made = True
+    else:
+        with opened(path) as file:
+            made = is_servegen(file.readline(1 << 12))
     if made:
         _refuse_rate(path, reading)
         return generate(path, MOST_ARRIVALS, reading.seed)

@@ -29,6 +29,8 @@ class Arrival:
     blocks: tuple[Hashable, ...] = ()
     #: Tokens of each piece; the last may be cut short by the prompt's end.
     block_tokens: int = MOONCAKE_BLOCK
+    #: Whose it is, where there are several; sent as the request's `user`. The same load for a server whoever it is.
+    tenant: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

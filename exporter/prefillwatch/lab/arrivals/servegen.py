@@ -2,17 +2,18 @@
 
 `chunk-N-trace.csv` has no header: start of the window in seconds, requests a second, coefficient of variation, the
 distribution of the gaps (Gamma, Weibull, or none) and its shape and scale. `chunk-N-dataset.json` beside it has, for
-windows of its own, the share of each length.
+windows of its own, the share of each length. Such a pair is one client of many; a folder holds several.
 """
 
 from __future__ import annotations
 
 import bisect
 import csv
+import heapq
 import itertools
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -28,6 +29,7 @@ _COLUMNS: Final = 6
 _LAST_WINDOW_S: Final = 600.0
 _MOST_PER_WINDOW: Final = 1_000_000
 _TRACE: Final = "-trace.csv"
+_DATASET: Final = "-dataset.json"
 _SHARE: Final = re.compile(r"(\d{1,8})\s*:\s*([0-9.eE+-]{1,32})")
 
 
@@ -60,30 +62,52 @@ def is_servegen(first_line: str) -> bool:
 
 
 def generate(path: Path, most: int, seed: int = 1) -> Schedule:
-    """The same requests for the same seed. Raises ArrivalsError."""
-    windows = list(_windows(path))
-    dataset = path.with_name(path.name.removesuffix(".gz").removesuffix(_TRACE) + "-dataset.json")
-    prompts, outputs = _lengths(dataset)
-    rng = random.Random(f"servegen {seed}")
-    found: list[Arrival] = []
-    left_out = 0
-    for window in windows:
-        if window.rate <= 0:
-            continue
-        prompt, output = (_at(lengths, window.start_seconds) for lengths in (prompts, outputs))
-        for time in _times(window, rng):
-            if len(found) >= most:
-                left_out += 1
-                continue
-            found.append(Arrival(time, prompt.draw(rng), max(1, output.draw(rng))))
+    """Of one client, or of all whose files are in a folder, each of which is a tenant of its own. The same requests for
+    the same seed, and those of a client whoever is beside it. Raises ArrivalsError."""
+    traces = sorted(_traces(path), key=_number_of) if path.is_dir() else [path]
+    if not traces:
+        raise ArrivalsError(f"{path} holds no client of ServeGen: files named chunk-1{_TRACE} with chunk-1{_DATASET}")
+    clients = [_client(each, seed, tenant=path.is_dir()) for each in traces]
+    in_order = heapq.merge(*clients, key=lambda arrival: arrival.at_seconds)
+    found = list(itertools.islice(in_order, most))
     if not found:
         raise ArrivalsError(f"{path} holds nothing that could be sent: no window has a rate above 0")
     first = found[0].at_seconds
-    arrivals = tuple(Arrival(each.at_seconds - first, each.prompt_tokens, each.output_tokens) for each in found)
-    said = (
+    arrivals = tuple(replace(each, at_seconds=each.at_seconds - first) for each in found)
+    said = [
         f"made at random by ServeGen's rates, gaps and lengths, from {first:,.0f} s on; no request of it was recorded"
-    )
-    return Schedule(arrivals, left_out, (said,))
+    ]
+    if path.is_dir():
+        said.append(f"{len(traces):,} clients, each the user of its requests")
+    return Schedule(arrivals, sum(1 for _ in in_order), tuple(said))
+
+
+def _traces(folder: Path) -> list[Path]:
+    try:
+        return [each for each in folder.iterdir() if each.name.removesuffix(".gz").endswith(_TRACE)]
+    except OSError as error:
+        raise ArrivalsError(f"cannot read the folder {folder}: {error.strerror}") from None
+
+
+def _number_of(trace: Path) -> tuple[int, str]:
+    return int(next(iter(re.findall(r"\d{1,9}", trace.name)), 0)), trace.name
+
+
+def _client(trace: Path, seed: int, *, tenant: bool) -> Iterator[Arrival]:
+    name = trace.name.removesuffix(".gz").removesuffix(_TRACE)
+    windows = list(_windows(trace))
+    prompts, outputs = _lengths(trace.with_name(name + _DATASET))
+    rng = random.Random(f"servegen {seed} {name}" if tenant else f"servegen {seed}")
+    client = name.replace("chunk", "client") if tenant else ""
+
+    def arrivals() -> Iterator[Arrival]:
+        for window in windows:
+            if window.rate > 0:
+                prompt, output = (_at(lengths, window.start_seconds) for lengths in (prompts, outputs))
+                for time in _times(window, rng):
+                    yield Arrival(time, prompt.draw(rng), max(1, output.draw(rng)), tenant=client)
+
+    return arrivals()
 
 
 def _windows(path: Path) -> Iterator[Window]:

@@ -34,6 +34,7 @@ class Lump:
     prompt: Prompt
     answer_tokens: int
     at_seconds: float = 0.0
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ class _Probe:
                 ),
                 max(1, arrival.output_tokens),
                 arrival.at_seconds,
+                arrival.tenant,
             )
             for arrival in settings.arrivals.arrivals
         ]
@@ -223,7 +225,7 @@ class _Play:
                 await asyncio.sleep(early)
             answer = Answer()
             self._run.injected.append(answer)
-            body = self._target.body(lump.prompt.text, lump.answer_tokens)
+            body = self._target.body(lump.prompt.text, lump.answer_tokens, user=lump.tenant)
             self._others.append(asyncio.create_task(self._target.ask(body, answer=answer)))
 
     def _streaming(self) -> int:

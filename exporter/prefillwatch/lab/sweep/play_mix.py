@@ -75,7 +75,7 @@ class _Mix:
     async def _send(self, arrival: Arrival) -> Answer:
         answer = Answer()
         self._played.arrivals.append((arrival, answer))
-        body = self._target.body(self._texts[id(arrival)], max(1, arrival.output_tokens))
+        body = self._target.body(self._texts[id(arrival)], max(1, arrival.output_tokens), user=arrival.tenant)
         return await self._target.ask(body, answer=answer)
 
     async def _read(self, number: int) -> None:

@@ -183,8 +183,8 @@ Held against the goals: precision 0.99, recall 0.97, right names 0.98 for vLLM o
 - **The API server**, where it stands still or tokenises while prompts are read: fewer tokens come in the bunch
   than the time would have made.
 - **A server that goes on without its reader**: the prompt is out of sight, and what it held up is unattributed.
-- **Hidden reasoning**: who thinks counts as a prompt that is being read, and gets a part of the blame of
-  others.
+- **Hidden reasoning**: where usage does not count it, nothing shows when a prompt was read; among those that come
+  together the names follow the order of arrival.
 - **Withheld tokens**: what comes whole, late and on purpose looks like a bunch that the API server held up.
 - **Images**: their tokens are known when the answer ends; until then the price of the text is far too small for
   the time that the encoder takes.

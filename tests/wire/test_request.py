@@ -60,6 +60,11 @@ def test_what_the_client_says_about_usage(options: object, include: bool | None,
     assert (facts.include_usage, facts.continuous_usage) == (include, continuous)
 
 
+@pytest.mark.parametrize(("said", "hides"), [(False, True), (True, False), (None, False), ("no", False)])
+def test_who_asks_for_no_reasoning_to_be_shown(said: object, hides: bool) -> None:
+    assert read(CHAT, {"messages": [], "include_reasoning": said}).hides_thought == hides
+
+
 def test_content_of_all_kinds_is_measured_and_media_counted() -> None:
     content = [
         {"type": "text", "text": "12345"},

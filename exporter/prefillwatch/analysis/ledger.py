@@ -112,7 +112,8 @@ class Ledger:
         """The answer is a stream, whatever was read in the request."""
         if not request.streaming:
             request.streaming = True
-            self.engines.streams(request.rid)
+            if request.shows_first:
+                self.engines.streams(request.rid)
 
     def sent(self, request: Request, time_ns: int) -> None:
         again = bool(request.sent_ns)
@@ -122,7 +123,7 @@ class Ledger:
             if request.prompts > 1 and request.streaming:
                 self.engines.sent_several(request.rid, time_ns, request.prompts, tokens, uncached)
             else:
-                self.engines.sent(request.rid, time_ns, tokens, uncached, streamed=request.streaming)
+                self.engines.sent(request.rid, time_ns, tokens, uncached, streamed=request.shows_first)
             self.causes.sent(request)
             self.pressures.sent(request, time_ns)
         elif request.works and not again:
@@ -168,6 +169,14 @@ class Ledger:
         add_slots(slots)
         add_times(times_ns)
         add_counts([1] * len(slots))
+
+    def decodes_unseen(self, request: Request, time_ns: int) -> None:
+        """Usage counts tokens, and none was shown: its prompt has been read."""
+        if request.sent_ns and not request.served_ns and not self.engines.several:
+            request.begun_ns = time_ns
+            self.engines.decodes_unseen(request.rid, time_ns)
+            self.causes.first_token(request, time_ns)
+            self.pressures.first_token(request, time_ns)
 
     def tokens_in_read(self, request: Request, tokens: int, events: int) -> None:
         """Usage in the stream reported how many tokens the events of a read carried."""
@@ -266,9 +275,9 @@ class Ledger:
             request.first_ns = time_ns
             request.doubtful = False
             self.causes.first_token(request, time_ns)
-            if seen:
+            if seen and not request.begun_ns:
                 self.pressures.first_token(request, time_ns)
-            else:
+            elif not seen:
                 self.pressures.gone(request)
             self.sizing.worked_on(request)
             self._figures.first_token(request, time_ns, sure=self.sizing.is_sure(request))

@@ -20,6 +20,8 @@ from prefillwatch.wire.sender import clipped
 from prefillwatch.wire.tap import End, Kind, RequestHead, ResponseHead, decode_payload
 from prefillwatch.wire.trace_context import trace_parent
 
+#: A count of more tokens is that of an answer that is over, and not of one that has begun.
+_FIRST_COUNT: Final = 16
 _NO_FACTS: Final = RequestFacts(endpoint="other")
 
 
@@ -234,6 +236,7 @@ class Exchange:
         request.streaming = bool(facts.stream)
         request.sequences = max(facts.prompts * facts.choices, 1)
         request.prompts = max(facts.prompts, 1)
+        request.hides_thought = facts.hides_thought
         request.prefix = facts.prefix
         if facts.user or facts.priority is not None:
             self._sent_by(self.head.tenant or facts.user, facts.priority if self.head.priority is None else None)
@@ -249,6 +252,7 @@ class Exchange:
         request.text_only = facts.text_only
         request.streaming = facts.streaming
         request.sequences, request.prompts = facts.sequences, facts.prompts
+        request.hides_thought = facts.hides_thought
         request.prefix = facts.prefix
         self._sent_by(facts.tenant, facts.priority)
         if facts.prompt_tokens is not None:
@@ -323,6 +327,9 @@ class Exchange:
             self._lose_sight(time_ns)
         if not self.life.decoding and (events or reader.others):
             self._first_tokens(time_ns, reader)
+        unseen = not (reader.token_events or self.life.decoding or request.begun_ns)
+        if unseen and 0 < (reader.completion_tokens or 0) <= _FIRST_COUNT:
+            ledger.decodes_unseen(request, time_ns)
         if events:
             ledger.token(request, 0, time_ns, events, reader.chars_in_read, reader.tokens_in_read)
             self.slot = request.slots[0]

@@ -128,7 +128,8 @@ class FactNotes:
     ) -> None:
         """``news``: from here on the answer cannot be read, or of its choices others are over."""
         events = reader.token_events - events_before - sum((reader.others or {}).values())
-        if events or reader.others or reader.tokens_in_read or reader.prompt_tokens is not None or news:
+        counted = reader.prompt_tokens is not None or (not reader.token_events and reader.completion_tokens)
+        if events or reader.others or reader.tokens_in_read or counted or news:
             self._sink.record(time_ns, stream, _DATA, recorded.read_facts(reader, events, tuple(over)))
 
 
@@ -146,6 +147,7 @@ def request_facts(exchange: Exchange, most_digests: int | None = None, *, sender
             no_tokens_due=exchange.facts.max_tokens == 0,
             sequences=request.sequences,
             prompts=request.prompts,
+            hides_thought=request.hides_thought,
             unread=exchange.unread,
             tenant=request.tenant if senders else "",
             priority=request.priority if senders else 0,

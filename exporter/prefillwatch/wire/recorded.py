@@ -40,6 +40,7 @@ class RecordedRequest(msgspec.Struct, frozen=True, array_like=True):
     # Where a recording was asked to keep them:
     tenant: str = ""
     priority: int = 0
+    hides_thought: bool = False
 
 
 class RecordedRead(msgspec.Struct, frozen=True, array_like=True):
@@ -58,6 +59,7 @@ class RecordedRead(msgspec.Struct, frozen=True, array_like=True):
     model: str = ""
     blind: bool = False  # from here on the answer could not be read
     over: tuple[int, ...] = ()  # choices that said that they are done
+    counted: int | None = None  # tokens so far by usage, in a read without any
 
 
 class RecordedAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -124,6 +126,7 @@ def read_facts(reader: AnswerReader | RecordedReader, events: int, over: tuple[i
             reader.model,
             reader.is_blind,
             over,
+            None if reader.token_events else reader.completion_tokens,
         )
     )
 
@@ -170,7 +173,7 @@ class RecordedReader(AnswerFacts):
         self.is_blind = read.blind
         self.over = set(read.over) or None
         self.identify(read.response_id, read.model)
-        self.add_usage(read.prompt_tokens, None, read.cached_tokens)
+        self.add_usage(read.prompt_tokens, read.counted, read.cached_tokens)
         return read.events
 
     def at_end(self, data: bytes) -> None:

@@ -79,6 +79,7 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     include_usage: bool | None = None  # None: the client did not say
     continuous_usage: bool | None = None
+    hides_thought: bool = False  # tokens of thought are made and not shown
     prefix: tuple[int, ...] = ()  # see fingerprint; of the first prompt
     user: str = ""  # as the body says; whoever reads it makes a name of it (see `sender`), or forgets it
     priority: int | None = None  # clipped to the classes of `sender`
@@ -135,6 +136,7 @@ class Body(msgspec.Struct, gc=False):
     stream_options: msgspec.Raw = _NOTHING
     user: msgspec.Raw = _NOTHING
     priority: msgspec.Raw = _NOTHING
+    include_reasoning: msgspec.Raw = _NOTHING
     prompt: msgspec.Raw = _NOTHING
     prompt_embeds: msgspec.Raw = _NOTHING
     messages: msgspec.Raw = _NOTHING
@@ -302,6 +304,7 @@ def _facts(endpoint: str, body: Body, complete: bool) -> RequestFacts:
         ),
         include_usage=options.include_usage,
         continuous_usage=options.continuous_usage_stats,
+        hides_thought=body.include_reasoning is not _NOTHING and _said(body.include_reasoning, _flags) is False,
         prefix=text.fingerprint,
         user=_user(body.user) if body.user is not _NOTHING else "",
         priority=_priority(body.priority) if body.priority is not _NOTHING else None,

@@ -140,3 +140,12 @@ def test_a_full_step_explains_itself_and_so_does_one_without_time_left() -> None
 def test_up_to_a_tenth_off_its_true_size_a_prompt_was_placed_right(placed: int, right: bool) -> None:
     prompt = Prompt("p", 0, 1000, 1000, sure=True, placed_size=placed)
     assert prompt.was_right(DEFAULT.packing.size_error) is right
+
+
+def test_a_prompt_without_a_first_token_is_in_no_step_that_was_far_too_short_for_it() -> None:
+    """A step a little longer than a clear one has not read two thousand tokens, trusted law or not."""
+    short, long = steps(32, 224)
+    learning = Packing(Engine(budget=2048, cost=StepLaw(token_ns=0.1 * MS)))
+    silent = Prompt("a", 900 * MS, 3000, 3000, streamed=False)
+    assert learning.fill_rest(short, silent, 3000) == 3000
+    assert learning.fill_rest(long, silent, 3000) == 960

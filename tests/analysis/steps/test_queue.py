@@ -151,3 +151,15 @@ def test_another_engine_may_have_what_waits() -> None:
     assert [each.rid for each in other.silent] == ["silent"]
     other.first_token("a", 5 * NS)
     assert "a" in waiting.waiting
+
+
+def test_one_that_was_silent_shows_its_first_token_after_all() -> None:
+    waiting = room(a=1, c=3)
+    waiting.enter(prompt("b", 2, streamed=False))
+    waiting.show("b")
+    assert list(waiting.waiting) == list(waiting.unplaced) == ["a", "b", "c"]
+    assert not waiting.silent
+    waiting.first_token("b", 4 * NS)
+    assert names(waiting.take_firsts(5 * NS)) == "b"
+    waiting.show("b")  # it is over
+    assert list(waiting.waiting) == ["a", "c"]

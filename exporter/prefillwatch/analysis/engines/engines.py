@@ -335,6 +335,11 @@ class Engines:
         for each in self._timelines:
             each.sized_several(rid, prompts, tokens, uncached, sure=sure)
 
+    def decodes_unseen(self, rid: Hashable, time_ns: int) -> None:
+        """The first token of a prompt was made, and not shown."""
+        self.timeline.shows(rid)
+        self.timeline.first_token(rid, time_ns)
+
     def streams(self, rid: Hashable) -> None:
         for each in self._timelines:
             each.streams(rid)

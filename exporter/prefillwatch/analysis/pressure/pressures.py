@@ -52,7 +52,7 @@ class Pressures:
 
     def sent(self, request: Request, time_ns: int) -> None:
         """A prompt that makes tokens went upstream."""
-        if request.streaming and request.prompts == 1:
+        if request.shows_first and request.prompts == 1:
             uncached = max(1, request.uncached_tokens)
             held_up = self._forecaster.sent(request.rid, self._busiest, request.prompt_tokens, uncached, time_ns)
             self._of(request.model).sent(held_up)

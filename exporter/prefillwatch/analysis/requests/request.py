@@ -38,6 +38,8 @@ class Request:
     prompts: int = 1
     sent_ns: int = 0
     first_ns: int = 0
+    begun_ns: int = 0  # usage counted its first tokens, which were not shown
+    hides_thought: bool = False  # its first tokens may not be shown
     over_ns: int = 0  # ended without a first token
     abandoned: bool = False  # its client left before that
     last_ns: int = 0
@@ -71,7 +73,17 @@ class Request:
     @property
     def in_prefill(self) -> bool:
         """Sent upstream and no token event yet: from outside, waiting and reading the prompt look alike."""
-        return bool(self.sent_ns) and not self.first_ns
+        return bool(self.sent_ns) and not self.served_ns
+
+    @property
+    def served_ns(self) -> int:
+        """When its first token was made, shown or not, as far as is known."""
+        return self.begun_ns or self.first_ns
+
+    @property
+    def shows_first(self) -> bool:
+        """Whether the first token of the engine is one that is seen."""
+        return self.streaming and not self.hides_thought
 
     @property
     def decoding(self) -> int:
@@ -80,7 +92,7 @@ class Request:
 
     def waited_until(self, time_ns: int) -> bool:
         """Whether it had neither a first token nor an end before this moment."""
-        served_ns = self.first_ns or self.over_ns
+        served_ns = self.served_ns or self.over_ns
         return not served_ns or served_ns >= time_ns
 
     @property

@@ -229,6 +229,8 @@ class Packing:
         if not step.long or not there:
             return rest
         tokens = self.fitting(step, prompt, rest)
+        if self.law.known and step.excess_ns < self.too_short_ns(step.expected_ns + self.law.expect_ns(tokens)):
+            return rest  # begun with, it would have had all there was room for
         if tokens:
             step.put(prompt, tokens, prompt.tokens - rest, self.law)
         return rest - tokens

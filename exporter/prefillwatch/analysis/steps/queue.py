@@ -75,6 +75,18 @@ class PromptQueue:
         else:
             self.silent[prompt] = prompt.uncached
 
+    def show(self, rid: Hashable) -> None:
+        """The first token of one in `silent` will be known."""
+        prompt = self._known.get(rid)
+        if prompt is None or prompt.is_over or self.silent.get(prompt) != prompt.uncached:
+            return
+        del self.silent[prompt]
+        prompt.streamed = True
+        for books in (self.waiting, self.unplaced):
+            ordered = sorted((*books.values(), prompt), key=by_arrival)
+            books.clear()
+            books.update((each.rid, each) for each in ordered)
+
     def first_token(self, rid: Hashable, t_ns: int) -> None:
         prompt = self.waiting.pop(rid, None)
         if prompt is not None:

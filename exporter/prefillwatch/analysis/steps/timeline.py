@@ -166,6 +166,10 @@ class PrefillTimeline:
         if prompt is not None:
             prompt.streamed = True
 
+    def shows(self, rid: Hashable) -> None:
+        """The first token of a prompt will be known after all, other than was thought when it went upstream."""
+        self._queue.show(rid)
+
     def first_token(self, rid: Hashable, t_ns: int) -> None:
         """The first token of a request was read."""
         prompt = self._queue[rid]

@@ -136,7 +136,7 @@ class CaseBuilder:
             hole_near=self._evidence.holes.worst(start_ns - beside_ns, end_ns + beside_ns) > 0,
             pace_known=self._watch.flows(stall),
             ends_at_first_token=any(
-                abs(share.request.first_ns - stall.ended_ns) <= self._rules.spread_ns for share in service.shares
+                abs(share.request.served_ns - stall.ended_ns) <= self._rules.spread_ns for share in service.shares
             ),
             asked_for=asked_for if asked_for_ns >= self._rules.most * (end_ns - start_ns) else "",
             asked_for_part=asked_for_ns / max(1, end_ns - start_ns),
@@ -177,7 +177,7 @@ class CaseBuilder:
     def _is_past_prefill(self, request: Request, stall: Stall) -> bool:
         """Whether an answer that is not streamed was being written when the stall began: the engine had gone on with
         steps too short for a prompt after it came."""
-        if request.streaming or not stall.baseline_ns:
+        if request.shows_first or not stall.baseline_ns:
             return False
         quick_ns = round(self._rules.quick * stall.baseline_ns)
         return self._steps(stall).went_on(request.sent_ns + self._on_its_way_ns, stall.started_ns, quick_ns)
@@ -226,7 +226,7 @@ class CaseBuilder:
         for request in self._in_flight(stall):
             if self._engines.several and request.place is None:
                 continue  # it may wait for another engine
-            if not request.streaming or not request.waited_until(end_ns - self._rules.spread_ns):
+            if not request.shows_first or not request.waited_until(end_ns - self._rules.spread_ns):
                 continue  # an answer that is not streamed does not show how far it is
             if not request.size_known:
                 continue

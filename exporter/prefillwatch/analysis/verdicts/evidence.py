@@ -144,7 +144,7 @@ class RequestLog:
     def served_since(self, start_ns: int) -> Iterator[Request]:
         """Those whose first token came after this moment, the latest first."""
         for request in reversed(self.served):
-            if request.first_ns <= start_ns:
+            if request.served_ns <= start_ns:
                 return
             yield request
 

@@ -224,7 +224,7 @@ class WaitWatch:
         if wait.ended_ns:
             return self._evidence.steps.silence(wait.started_ns, wait.ended_ns)[0]
         served = self._evidence.requests.served
-        last_ns = max(self._evidence.steps.last_ns, served[-1].first_ns if served else 0, wait.started_ns)
+        last_ns = max(self._evidence.steps.last_ns, served[-1].served_ns if served else 0, wait.started_ns)
         return now_ns - last_ns
 
     def _is_young(self, wait: Wait) -> bool:
@@ -232,7 +232,7 @@ class WaitWatch:
         started_ns = newest.started_ns if newest is not None else None
         if started_ns is None or not started_ns <= wait.started_ns <= started_ns + self._late_rules.young_ns:
             return False
-        served = sum(1 for each in self._evidence.requests.served_since(started_ns) if each.first_ns < wait.started_ns)
+        served = sum(1 for each in self._evidence.requests.served_since(started_ns) if each.served_ns < wait.started_ns)
         return served < self._late_rules.first_requests
 
 
@@ -259,7 +259,7 @@ class _Line:
         self._long = long
         self._smallest = smallest
         self._sent = _column([each.sent_ns for each in self._requests])
-        self._first = _column([each.first_ns or 2 * now_ns for each in self._requests])
+        self._first = _column([each.served_ns or 2 * now_ns for each in self._requests])
         self._tokens = _column([each.uncached_tokens for each in self._requests])
         self._costs_ns = np.array(
             [costs.expected_ns(each.uncached_tokens, each.cached_tokens) for each in self._requests]

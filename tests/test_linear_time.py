@@ -27,7 +27,7 @@ import prefillwatch.wire
 from prefillwatch.relay import forwarding, http_head, observed_head, request_body, upstream
 from prefillwatch.relay.answer import Answer
 from prefillwatch.relay.framing import ChunkedScanner, LengthScanner
-from prefillwatch.wire import fingerprint, inject, partial, routes
+from prefillwatch.wire import fingerprint, inject, partial, routes, sender
 from prefillwatch.wire.answer import AnswerReader
 from prefillwatch.wire.inflate import InflateError, inflater_for
 from prefillwatch.wire.ndjson import LineParser
@@ -338,6 +338,14 @@ DECODERS: dict[str, tuple[Callable[[int], Callable[[], object]], int]] = {
     "observed_head: a header without end": (
         lambda n: lambda: observed_head.observed_request(request_with(line=b"x-slo-ttft-ms: 1." + b"3" * n), 1),
         16_000),
+    "observed_head: a trace without end, and thousands of them": (
+        lambda n: lambda: observed_head.observed_request(
+            request_with(line=b"traceparent: cc-" + b"-" * n + b"\r\ntraceparent: a" * 60), 1),
+        16_000),
+    "sender: a name without end": (
+        lambda n: lambda: sender.TenantIds("key")(b"\xff" * n), 16_000),
+    "sender: a priority without end": (
+        lambda n: lambda: sender.priority_of(b"1" * n), 16_000),
     "upstream: Keep-Alive without end": (
         lambda n: lambda: upstream._announced_limit(b"a=1," * n), 16_000),
     "framing: one-byte chunks": (

@@ -1,4 +1,5 @@
-"""What looking costs the observer: a scrape, `/api/state`, `/api/incidents`, a frame of the live page; and a beat.
+"""What looking costs the observer: a scrape, `/api/state`, `/api/incidents`, `/api/predict`, a frame of the live page;
+and a beat.
 
     python -m tests.bench.look                  this checkout
     python -m tests.bench.look --before DIR     and the one in DIR, in turns with it
@@ -45,6 +46,7 @@ def measure() -> dict[str, float]:
             spent["scrape"].append(cpu_ms(scene.observation.snapshot))
             spent["/api/state"].append(cpu_ms(scene.observation.state))
             spent["/api/incidents"].append(cpu_ms(scene.incidents))
+            spent["100 of /api/predict"].append(cpu_ms(scene.predict))
         scene.observation.live.open()
         for _ in range(LOOKS):
             for _ in range(3):
@@ -77,6 +79,11 @@ class Scene:
             self._builder.add(self._now - MS, stream, DATA, chunk(stream, self._number))
         for packet in self._builder.take_all():
             self.observation.feed(TapPacket(packet))
+
+    def predict(self) -> None:
+        """As a router asks, for each of its requests."""
+        for tokens in range(100, 10_100, 100):
+            self.observation.predict(tokens, 0, None)
 
     def incidents(self) -> None:
         self.observation.incidents(100)

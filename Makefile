@@ -16,7 +16,7 @@ APART := tests/real tests/e2e tests/bench tests/hostile tests/sandbox tests/fore
 # Directories whose tests need nothing but Python, but for those that are marked `apart`.
 PURE := tests/analysis tests/contract tests/core tests/doctor tests/export tests/report tests/settings tests/story tests/wire
 
-.PHONY: help lock demo pure test lint format reference unit e2e sandbox real truth bench bench-smoke hostile foreign foreign-nginx soak sensitivity simulate tools wheel clean
+.PHONY: help lock demo pure test lint format reference unit e2e sandbox real truth bench bench-smoke hostile foreign foreign-nginx soak sensitivity simulate autoscaling tools wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -95,6 +95,9 @@ sensitivity: $(READY) ## each tunable of the method moved by 30 %: what real rec
 
 simulate: $(READY) ## verdicts judged by simulated engines that know the truth, written to docs/: make simulate SEEDS=10000 [WRITE=]
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(WRITE),--write) $(ARGS)
+
+autoscaling: $(READY) ## laws of autoscaling compared on simulated fleets and recorded arrivals, written to docs/ (minutes)
+	$(BIN)/python -m tests.autoscaling --write $(ARGS)
 
 lock: ## pin the image's packages anew, with hashes, from pyproject.toml
 	scripts/lock $(PYTHON)

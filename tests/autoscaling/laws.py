@@ -25,6 +25,9 @@ GUIDE: Final = Behavior(
     down=Limits(share=0.0, replicas=1, period=120.0, window=180.0),
 )
 
+#: Up at once, since the signal is smooth; down as slowly as the guide.
+OURS: Final = Behavior(down=GUIDE.down)
+
 
 @dataclass(frozen=True)
 class Promise:
@@ -117,8 +120,8 @@ class CapacityPressure:
     """`prefillwatch_capacity_pressure_ratio`, added up over the replicas: how many there should be, were each to be as
     full as the promises allow. Of those that are loading nothing is known, and nothing is added for them."""
 
-    target: float = 0.8
-    behavior: Behavior = GUIDE
+    target: float = 0.5
+    behavior: Behavior = OURS
     name: ClassVar[str] = "capacity pressure"
     watched: ClassVar[bool] = True
 

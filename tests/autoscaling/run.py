@@ -58,7 +58,7 @@ class Outcome:
     requests: int
     kept: int
     smooth: int  # requests that kept them, and whose gaps did in 99 of 100
-    missed: Counter[str]
+    missed: dict[str, int]
     replica_hours: float
     length: float  # seconds
     bought: int
@@ -115,7 +115,7 @@ def play(scene: Scene, law: Law, *, start: int | None = None) -> Outcome:
         len(served),
         len(served) - missed.total(),
         sum(not why_missed(each) and each.late * 100 <= each.job.answer for each in served),
-        missed,
+        dict(missed),
         hours,
         now,
         sum(count for _, count in purchases),

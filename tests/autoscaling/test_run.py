@@ -93,4 +93,4 @@ def test_every_request_is_in_a_moment(outcomes: dict[str, Outcome]) -> None:
     for outcome in outcomes.values():
         assert sum(each.offered for each in outcome.moments) == outcome.requests
         assert sum(each.kept for each in outcome.moments) == outcome.kept
-        assert outcome.requests == outcome.kept + outcome.missed.total()
+        assert outcome.requests == outcome.kept + sum(outcome.missed.values())

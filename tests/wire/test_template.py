@@ -68,12 +68,58 @@ def test_a_shape_that_was_tried_holds_for_streams_that_differ_in_identity_alone(
             learn(other, untried, tried)
 
 
-def test_only_the_newest_tried_shapes_are_kept() -> None:
-    tried, head = Tried(), b'{"n":%d,"content":"'
+def test_only_the_tried_shapes_that_were_found_last_are_kept() -> None:
+    tried, event = Tried(), b'data: {"n":%d,"choices":[{"delta":{"content":"Hi"}}]}\n\n'
     for number in range(200):
-        tried.add(Constant(head % number, b'"}', 0))
-    kept = [number for number in range(200) if tried.choice(head % number, b'"}') is not None]
-    assert kept == list(range(200 - 64, 200))
+        assert learn(event % number, probe, tried) is not None
+        assert tried.find(event % 0) is not None
+    kept = [number for number in range(200) if tried.find(event % number) is not None]
+    assert kept == [0, *range(200 - 15, 200)]
+
+
+def first_reads(event: bytes, before: bytes = b"") -> tuple[AnswerReader, AnswerReader]:
+    """The first event with text of a second stream, read the short way and the long way."""
+    other = event.replace(b"a-1", b"b-22").replace(b":17,", b":180,")
+    AnswerReader("chat_completions", "text/event-stream").feed(event)
+    short, long = (AnswerReader("chat_completions", "text/event-stream", templates=each) for each in (True, False))
+    for answer in (short, long):
+        answer.feed(before)
+        assert answer.feed(other) == (b'"index": 2' not in event)
+    assert short.frame() == long.frame()
+    assert short.progress() == long.progress()
+    assert short.continuous is long.continuous
+    return short, long
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'data: {"id":"a-1","created":17,"model":"m","choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n',
+        b'data: {"id": "a-1", "created": 17, "model": "m", "choices": [{"index": 2, "delta": {"content": "Hi"}}]}\n\n',
+        b'data: {"created":17,"id":"a-1","choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}\n\n',
+        b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n',
+        b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"id":"a-1","function":{"arguments":"Hi"}}]}}]}\n\n',
+        b'data: {"id":"a-1","choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\n',
+        b'data: {"id":"a-1","usage":{"prompt_tokens":7},"choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n',
+        b'event: a\ndata: {"id":"a-1","choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n',
+    ],
+)
+@pytest.mark.parametrize("before", [b"", b": waiting\n\n", b'data: {"id":"b-22","choices":[{"delta":{}}]}\n\n'])
+def test_the_first_event_of_a_stream_is_read_the_same_both_ways(event: bytes, before: bytes) -> None:
+    short, long = first_reads(event, before)
+    for answer in (short, long):
+        answer.feed(event.replace(b"a-1", b"b-22").replace(b"Hi", b"") + b"data: [DONE]\n\n")
+        answer.finish()
+    assert (short.frame(), short.finished) == (long.frame(), True)
+
+
+def test_the_first_event_of_a_stream_is_not_decoded_where_others_were_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = b'data: {"id":"a-1","created":17,"model":"quick","choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n'
+    AnswerReader("chat_completions", "text/event-stream").feed(event)
+    answer = AnswerReader("chat_completions", "text/event-stream")
+    monkeypatch.setattr(answer, "_read_event", None)
+    answer._take_first(event.replace(b"a-1", b"b-22"))
+    assert (answer.token_events, answer.response_id, answer.model) == (1, "b-22", "quick")
 
 
 def test_every_choice_has_a_shape_of_its_own() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from prefillwatch.analysis.ledger import Ledger
@@ -381,12 +381,10 @@ class Exchange:
             self.reader.hole()
         self._ledger.hole(request)
 
-    def unparsed(self) -> Counter[str]:
+    def unparsed(self) -> Mapping[str, int]:
         """What could not be read, by reason."""
-        reader = self.reader
-        return Counter(reader.unparsed if reader is not None else {}) + Counter(
-            ["internal"] if self.facts.fault else []
-        )
+        answer = self.reader.unparsed if self.reader is not None else {}
+        return {**answer, "internal": answer.get("internal", 0) + 1} if self.facts.fault else answer
 
     @property
     def unread(self) -> str:

@@ -280,6 +280,8 @@ class AnswerReader(AnswerFacts):
             return error.inflated
 
     def _feed_events(self, data: bytes) -> None:
+        if self._lessons and not self._templates and self._take_first(data):
+            return
         events_before, comments_before = self.token_events, self._parser.comments
         self._senseless += len(data)
         for name, payload in self._parser.feed(data):
@@ -292,6 +294,24 @@ class AnswerReader(AnswerFacts):
         self._idle = self._parser.idle
         if self._lessons and self._idle and self.token_events > events_before:
             self._learn(data)
+
+    def _take_first(self, data: bytes) -> bool:
+        """Take the first event with text, if its shape is known from other streams and tells no more than that."""
+        parser = self._parser
+        if not (isinstance(parser, EventParser) and (self._idle or parser.untouched) and self._tried is not None):
+            return False
+        same = self._tried.find(data)
+        if same is None or not same.plain:
+            return False
+        parser.begin()
+        self._idle = True
+        self._senseless = 0
+        self.identify(same.response_id, same.model)
+        self.add_tokens(same.shape.choice, same.chars)
+        self.continuous = self.continuous and same.continuous
+        self._lessons -= 1
+        self._keep_template(same.shape)
+        return True
 
     def _skim(self, data: bytes) -> bytes:
         """Take the events at the front that have a known shape; what is left."""
@@ -314,8 +334,10 @@ class AnswerReader(AnswerFacts):
         before = data.rfind(blank, 0, -len(blank))
         assert self._tried is not None
         template = learn(data[before + len(blank) :] if before >= 0 else data, self._probe, self._tried)
-        if template is None:
-            return
+        if template is not None:
+            self._keep_template(template)
+
+    def _keep_template(self, template: Template) -> None:
         # A head that comes back with another tail has something in it that changes all the time: keep the newest only.
         others = [other for other in self._templates if other.head != template.head]
         self._templates = [template, *others[: _MAX_TEMPLATES - 1]]

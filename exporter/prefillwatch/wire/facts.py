@@ -22,7 +22,6 @@ class AnswerFacts:
 
     __slots__ = (
         "_choice_tokens",
-        "_continuous",
         "_events_in_read",
         "_given_tokens",
         "_other_chars",
@@ -31,6 +30,7 @@ class AnswerFacts:
         "cached_tokens",
         "chars_in_read",
         "complete",
+        "continuous",
         "error",
         "finish_reason",
         "finished",
@@ -63,7 +63,7 @@ class AnswerFacts:
         self._total_tokens: int | None = None  # from usage that belongs to no choice
         self._choice_tokens: dict[int, int] = {}  # choice -> largest cumulative count
         self._given_tokens: dict[int, int] = {}  # choice -> count at its last token event
-        self._continuous = True  # every token event so far carried usage
+        self.continuous = True  # every token event so far carried usage
 
     @property
     def prompt_tokens(self) -> int | None:
@@ -137,10 +137,10 @@ class AnswerFacts:
 
     def note_progress(self, choice: int, completion: int | None) -> None:
         """A token event of `choice` said how many tokens there are by now (None: it did not say)."""
-        if not self._continuous:
+        if not self.continuous:
             return
         if not _is_count(completion):
-            self._continuous = False
+            self.continuous = False
             return
         before = self._given_tokens.get(choice)
         if before is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
@@ -62,6 +63,8 @@ _LONGEST: Final = max(map(len, _ROUTES))
 OTHER: Final = "other"
 #: The end of a path is looked at: every route under any prefix of sense, each of its characters encoded twice.
 _MOST_CHARACTERS: Final = 2048
+#: Endpoints of shorter paths are remembered.
+_SHORT: Final = 128
 #: By the server, and by a gateway before it.
 _MOST_DECODINGS: Final = 2
 #: Every value `endpoint_of` can return.
@@ -74,6 +77,10 @@ def endpoint_of(path: str) -> str:
     Whatever some server takes for an endpoint is one here: servers decode paths, and many fold slashes and dots.
     """
     path = path.partition("?")[0].partition("#")[0]
+    return _known_endpoint(path) if len(path) <= _SHORT else _endpoint(path)
+
+
+def _endpoint(path: str) -> str:
     if len(path) > _MOST_CHARACTERS:
         path = _folded(path)[-_MOST_CHARACTERS:]
     path = path.lower()
@@ -86,6 +93,10 @@ def endpoint_of(path: str) -> str:
         if endpoint is not None:
             return endpoint
     return OTHER
+
+
+#: The clients of a server use a few paths, over and over.
+_known_endpoint: Final = lru_cache(maxsize=256)(_endpoint)
 
 
 def _folded(path: str) -> str:

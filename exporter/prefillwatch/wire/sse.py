@@ -57,6 +57,15 @@ class EventParser:
         """True between events, when what comes next is the start of a line that starts an event."""
         return not (self._size or self._name or self._after_cr or self._skipping or self._start is not None)
 
+    @property
+    def untouched(self) -> bool:
+        """Nothing has come yet."""
+        return self._start == b""
+
+    def begin(self) -> None:
+        """The stream has begun, and what came of it so far were whole events."""
+        self._start = None
+
     def feed(self, data: bytes) -> list[Event]:
         """The events that these bytes complete."""
         is_one_line = data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n")

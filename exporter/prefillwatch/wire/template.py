@@ -11,14 +11,16 @@ found is the text is not guessed: events made from the shape are read the long w
 counters run along (usage in every chunk, sequence numbers), the shape has holes for them, too.
 
 Streams of one server differ in no more than the answer's id and date. By the same reasoning, a shape that was tried
-once holds for all of them, so the streams that follow the first need not try it again.
+once holds for all of them (`Tried`): the streams that follow the first need not try it again, and where the shape tells
+nothing but text, id and model, not even their first event is decoded.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -45,8 +47,11 @@ _ZERO: Final = ord("0")
 _MAX_BLOCK: Final = 8192
 _MAX_TEXT: Final = 65536  # with what follows it; longer texts go the long way, where there is a limit on events
 #: What tells the streams of one server apart: a string and a number at the beginning of each event.
-_IDENTITY: Final = re.compile(rb'("id":[ ]?")[ !#-\[\]-~]+(?=")|("created":[ ]?)(?:0|[1-9][0-9]{0,14})(?=[,}])')
-_MOST_TRIED: Final = 64
+_ID: Final = re.compile(rb"[ !#-\[\]-~]+")
+_DATE: Final = re.compile(rb"(?:0|[1-9][0-9]{0,14})")
+_IDENTITY: Final = re.compile(rb'"id":[ ]?"(%b)(?=")|"created":[ ]?(%b)(?=[,}])' % (_ID.pattern, _DATE.pattern))
+#: Every stream is held against them in turn, the one that was found last first.
+_MOST_TRIED: Final = 16
 _PROBES: Final = ((b"x", b"0"), (b"other text", b"987654321"))
 
 
@@ -136,26 +141,105 @@ class Counting:
 Template = Constant | Counting
 
 
-class Tried:
-    """Constant shapes that were tried, without what tells streams apart, and the choice that each is of. Only the
-    newest are kept."""
+class Same(NamedTuple):
+    """An event of a shape that was tried in another stream."""
 
-    __slots__ = ("_choices",)
+    shape: Constant
+    #: What it tells besides text, id and model is nothing.
+    plain: bool
+    chars: int
+    response_id: str
+    model: str
+    #: How its reader left `AnswerFacts.continuous`.
+    continuous: bool
+
+
+class _TriedShape:
+    """A constant shape without what tells streams apart."""
+
+    __slots__ = ("begin", "choice", "continuous", "holes", "model", "plain", "tail", "tells_id")
+
+    def __init__(self, shape: Constant, original: AnswerFacts) -> None:
+        self.begin, position = shape.head, 0
+        #: What fills each hole, and the bytes that follow it.
+        self.holes: list[tuple[re.Pattern[bytes], bytes]] = []
+        ids = []
+        for hole in islice(_IDENTITY.finditer(shape.head), 2):
+            start, end = hole.span(hole.lastindex or 0)
+            self._cut(shape.head[position:start])
+            self.holes.append((_ID if hole.lastindex == 1 else _DATE, shape.head[end:]))
+            ids += [shape.head[start:end].decode()] if hole.lastindex == 1 else []
+            position = end
+        self.tail = shape.tail
+        self.choice = shape.choice
+        self.model = original.model
+        self.continuous = original.continuous
+        #: The first of them is the answer's id.
+        self.tells_id = ids == [original.response_id]
+        told = AnswerFacts()
+        told.identify(original.response_id, original.model)
+        self.plain = original.frame() == told.frame() and (self.tells_id or not original.response_id)
+        self.plain = self.plain and original.completion_tokens is None
+
+    def _cut(self, piece: bytes) -> None:
+        """What comes before the next hole."""
+        if self.holes:
+            self.holes[-1] = (self.holes[-1][0], piece)
+        else:
+            self.begin = piece
+
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        return (self.begin, *(rest for _, rest in self.holes), self.tail)
+
+    def fit(self, block: bytes) -> tuple[int, bytes] | None:
+        """Where the text begins, if the block looks like this, and the id before it."""
+        if not (block.endswith(self.tail) and block.startswith(self.begin)):
+            return None
+        position, response_id = len(self.begin), b""
+        for pattern, rest in self.holes:
+            filling = pattern.match(block, position)
+            if filling is None or not block.startswith(rest, filling.end()):
+                return None
+            position = filling.end() + len(rest)
+            if pattern is _ID:
+                response_id = filling[0]
+        return position, response_id
+
+
+class Tried:
+    """Constant shapes that were tried. Only those that were found last are kept."""
+
+    __slots__ = ("_shapes",)
 
     def __init__(self) -> None:
-        self._choices: dict[tuple[bytes, bytes], int] = {}
+        self._shapes: list[_TriedShape] = []
 
-    def choice(self, head: bytes, tail: bytes) -> int | None:
-        return self._choices.get((_anonymous(head), tail))
+    def find(self, block: bytes) -> Same | None:
+        """The shape of one whole event, if it was tried; None where it was not."""
+        for place, shape in enumerate(self._shapes):
+            found = shape.fit(block)
+            if found is None:
+                continue
+            (begin, its_id), end = found, len(block) - len(shape.tail)
+            try:
+                chars = len(decode_string(block[begin - 1 : end + 1])) if begin < end else 0
+            except NO_STRING:
+                chars = 0
+            if not chars:
+                continue
+            if place:
+                self._shapes.insert(0, self._shapes.pop(place))
+            response_id = its_id.decode() if shape.tells_id else ""
+            known = Constant(block[:begin], shape.tail, shape.choice)
+            return Same(known, shape.plain, chars, response_id, shape.model, shape.continuous)
+        return None
 
-    def add(self, shape: Constant) -> None:
-        while len(self._choices) >= _MOST_TRIED:
-            del self._choices[next(iter(self._choices))]
-        self._choices[_anonymous(shape.head), shape.tail] = shape.choice
-
-
-def _anonymous(head: bytes) -> bytes:
-    return _IDENTITY.sub(rb"\1\2*", head, count=2)
+    def add(self, shape: Constant, original: AnswerFacts) -> None:
+        """``original``: what the event told that it was learned from."""
+        new = _TriedShape(shape, original)
+        self._shapes = [new, *(old for old in self._shapes if old.pieces != new.pieces)]
+        del self._shapes[_MOST_TRIED:]
 
 
 def learn(block: bytes, probe: Probe, tried: Tried) -> Template | None:
@@ -163,13 +247,11 @@ def learn(block: bytes, probe: Probe, tried: Tried) -> Template | None:
     shapes of events that the same probe reads."""
     if len(block) > _MAX_BLOCK:
         return None
+    known = tried.find(block)
+    if known is not None:
+        return known.shape
     kind = Counting if _COUNTER.search(block) else Constant
     matches = [match for match in _TEXT.finditer(block) if match.end(1) > match.start(1)]
-    if kind is Constant and matches:
-        head, tail = block[: matches[0].start(1)], block[matches[0].end(1) :]
-        known = tried.choice(head, tail)
-        if known is not None:
-            return Constant(head, tail, known)
     original = probe(block)
     choice = original.only_choice
     if choice is None or not original.complete:
@@ -178,7 +260,7 @@ def learn(block: bytes, probe: Probe, tried: Tried) -> Template | None:
         template = kind(block[: match.start(1)], block[match.end(1) :], choice)
         if _holds(template, original, probe):
             if isinstance(template, Constant) and match is matches[0]:
-                tried.add(template)
+                tried.add(template, original)
             return template
     return None
 

@@ -131,13 +131,22 @@ def test_sizes_known_late_correct_the_cost() -> None:
         scheduler.serve(500)
         prompt, _ = scheduler.learner._runs[-1].prompts[0]
         prompt.uncached = prompt.tokens = 5000  # taken for ten times as long, as if nothing had been cached
+        scheduler.learner.resized(prompt)
         told.append(prompt)
-    scheduler.learner.resized()
     assert scheduler.learner.engine.cost.token_ns == pytest.approx(TOKEN_NS / 10, rel=0.05)
     for prompt in told:
         prompt.uncached, prompt.sure = 500, True
-    scheduler.learner.resized()
+        scheduler.learner.resized(prompt)
     assert scheduler.learner.engine.cost.token_ns == pytest.approx(TOKEN_NS, rel=0.05)
+
+
+def test_the_size_of_a_prompt_that_taught_nothing_costs_no_work() -> None:
+    scheduler = Scheduler(8192)
+    for _ in range(6):
+        scheduler.serve(500)
+    engine = scheduler.learner.engine
+    scheduler.learner.resized(Prompt("other", 0, 500, 500))
+    assert scheduler.learner.engine is engine
 
 
 def test_what_the_engine_reports_teaches_the_cost() -> None:

@@ -46,6 +46,10 @@ class ModelNames:
         """The label of each number."""
         return tuple(self._labels)
 
+    def label(self, number: int) -> str:
+        """The label of a number."""
+        return self._labels[number]
+
     def number(self, label: str) -> int:
         """The number of a label that was admitted; KeyError for any other."""
         return self._numbers[label]

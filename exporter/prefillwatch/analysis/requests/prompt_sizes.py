@@ -90,7 +90,7 @@ class _RatioBook:
 
     KEPT: Final = 128
     #: Learned anew when one in so many of those kept is new: a bound on work.
-    NEWS: Final = 16
+    NEWS: Final = 4
     #: How far texts differ in tokens per character, and how many tokens a template may add: these weigh the evidence.
     SPREAD: Final = 0.2
     TEMPLATE_TOKENS: Final = 30.0

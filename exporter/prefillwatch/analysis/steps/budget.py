@@ -36,7 +36,8 @@ from prefillwatch.units import NS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: The cost is learned anew when one in so many steps is new: a bound on work.
+#: The cost is learned anew when one in so many steps is new, or one in so many busy times is new or known better: a
+#: bound on work.
 NEWS: Final = 8
 
 #: A longer busy time is not packed anew: a bound on work.
@@ -157,6 +158,7 @@ class Learner:
         "_known_law",
         "_last_law",
         "_new_steps",
+        "_news",
         "_policies",
         "_recalled",
         "_refine_at",
@@ -176,7 +178,8 @@ class Learner:
         self._steps: deque[OpenStep] = deque(maxlen=self._rules.steps)
         self._engine = self._recalled = Engine()
         self._dirty = False
-        self._known_law: StepLaw | None = None  # of all that is known by now
+        self._known_law: StepLaw | None = None  # of all that is known by now, or nearly all
+        self._news = 0  # busy times that are new, and prompts whose size was corrected, since
         self._last_law: StepLaw | None = None  # that the last busy time had time for
         self._room: float = PROMPTS_AT_ONCE  # for so many prompts more, as of a moment
         self._room_ns = 0
@@ -200,18 +203,22 @@ class Learner:
     def recall(self, engine: Engine) -> None:
         """What another learned about this engine counts until enough was seen here."""
         self._engine = self._recalled = engine
-        self._learn_anew()
+        self._dirty, self._known_law = True, None
 
     @property
     def _relies_on_others(self) -> bool:
         return self._recalled.cost.known and len(self._runs) < self._rules.enough_sure
 
-    def resized(self) -> None:
+    def resized(self, prompt: Prompt) -> None:
         """The size of a prompt was corrected."""
-        self._learn_anew()
+        if prompt.taught:
+            self._note_news()
 
-    def _learn_anew(self) -> None:
-        self._dirty, self._known_law = True, None
+    def _note_news(self) -> None:
+        self._dirty = True
+        self._news += 1
+        if NEWS * self._news >= len(self._runs):
+            self._known_law = None
 
     def add(self, steps: Iterable[OpenStep], finished: Sequence[tuple[Prompt, OpenStep]]) -> None:
         """Take in a finished busy time: its steps, and the prompts with the steps that made their first tokens."""
@@ -224,7 +231,9 @@ class Learner:
             if self._has_room(len(prompts), carriers[-1].end_ns):
                 self._runs.append(run)
                 self._seen += 1
-                self._learn_anew()
+                for prompt, _ in prompts:
+                    prompt.taught = True
+                self._note_news()
             run.law = self._last_law = run.bounded(self._law())
 
     def _has_room(self, prompts: int, now_ns: int) -> bool:
@@ -242,15 +251,17 @@ class Learner:
         seen = self._engine.proven and all(prompt.first_ns is not None for prompt, _ in step.shares)
         if (seen or step.reported) and step.tokens >= self._rules.fewest_tokens:
             self._steps.append(step)
-            self._known_law = None
+            for prompt, _ in step.shares:
+                prompt.taught = True
             self._new_steps += 1
             if NEWS * self._new_steps >= len(self._steps):
                 self._new_steps = 0
-                self._dirty = True
+                self._dirty, self._known_law = True, None
 
     def _law(self) -> StepLaw:
         """From what is known for sure, or from all there is as long as that is little."""
         if self._known_law is None:
+            self._news = 0
             self._known_law = self._recalled.cost if self._relies_on_others else self._learn_law()
         return self._known_law
 

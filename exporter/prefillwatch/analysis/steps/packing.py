@@ -39,6 +39,8 @@ class Prompt:
     streamed: bool = True
     #: The size is known from usage.
     sure: bool = False
+    #: What steps cost was learned from it, too.
+    taught: bool = False
     #: Uncached tokens that were assumed when it was placed.
     placed_size: int = 0
     #: Reads were lost while it waited: where it was served is unknown.

@@ -158,7 +158,7 @@ class PrefillTimeline:
             prompt.tokens = max(1, tokens)
             prompt.uncached = max(1, tokens if uncached is None else uncached)
             prompt.sure = prompt.sure or sure
-            self._learner.resized()
+            self._learner.resized(prompt)
 
     def streams(self, rid: Hashable) -> None:
         """The answer to a prompt shows its first token, other than was thought when it went upstream."""

@@ -37,6 +37,17 @@ def level(decoding: int) -> int:
     return min((decoding - 1).bit_length() + 1, len(LEVEL_LABELS) - 1)
 
 
+#: The most streams of each level but the last.
+_MOST: Final = np.array((0, *(1 << power for power in range(_LAST_DOUBLING + 1))), np.int64)
+
+
+def _add_by_level(totals: list[int], decoding: IntArray, amounts: IntArray) -> None:
+    """Add each amount to the total of the level at which so many streams decode."""
+    sums = np.bincount(_MOST.searchsorted(decoding), weights=amounts)
+    for number in np.flatnonzero(sums).tolist():
+        totals[number] += int(sums[number])
+
+
 class LevelTotals(NamedTuple):
     label: str
     seconds: float
@@ -112,14 +123,21 @@ class ConcurrencyMeter:
             times, counts = np.concatenate(self._times), np.concatenate(self._counts)
             # What comes with the first token or the last is of a stream that decodes.
             decoding = self._decoding + begun.searchsorted(times, "right") - ended.searchsorted(times, "left")
-            for number in np.unique(decoding).tolist():
-                self._tokens[level(number)] += int(counts[decoding == number].sum())
-        for at_ns in self._finished:
-            number = self._decoding + int(begun.searchsorted(at_ns, "right")) - int(ended.searchsorted(at_ns, "left"))
-            self._requests[level(number)] += 1
-        for at_ns, by in sorted([(at_ns, 1) for at_ns in self._begun] + [(at_ns, -1) for at_ns in self._ended]):
-            self._spend(self._decoding, at_ns)
-            self._decoding += by
+            _add_by_level(self._tokens, decoding, counts)
+        if self._finished:
+            times = np.array(self._finished, np.int64)
+            decoding = self._decoding + begun.searchsorted(times, "right") - ended.searchsorted(times, "left")
+            _add_by_level(self._requests, decoding, np.ones_like(times))
+        times = np.concatenate((ended, begun))
+        order = np.argsort(times, kind="stable")  # of one moment the ends come first
+        changes = np.repeat((-1, 1), (len(ended), len(begun)))[order]
+        since_ns = int(times[order[0]]) if self._since_ns is None else self._since_ns
+        moments = np.maximum(times[order], since_ns)
+        _add_by_level(
+            self._nanoseconds, self._decoding + changes.cumsum() - changes, np.diff(moments, prepend=since_ns)
+        )
+        self._decoding += int(changes.sum())
+        self._since_ns = int(moments[-1])
 
     def _spend(self, decoding: int, until_ns: int) -> None:
         """The first call begins the time watched."""

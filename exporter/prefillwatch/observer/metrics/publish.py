@@ -80,7 +80,7 @@ class Publisher:
         self._unparsed = registry.counter(table.UNPARSED_EVENTS)
 
     def _model(self, number: int) -> str:
-        return self._names.labels[number]
+        return self._names.label(number)
 
     def _start_at_zero(self, model: str) -> None:
         """A counter that appears with its first stall has no 0 before it, and so for Prometheus no increase: one rare

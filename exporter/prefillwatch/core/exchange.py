@@ -22,6 +22,13 @@ from prefillwatch.wire.trace_context import trace_parent
 
 #: A count of more tokens is that of an answer that is over, and not of one that has begun.
 _FIRST_COUNT: Final = 16
+
+# Every request has these records; to look a member of an enum up takes longer than to compare it.
+_REQUEST_BODY: Final = int(Kind.REQUEST_BODY)
+_REQUEST_END: Final = int(Kind.REQUEST_END)
+_SENT: Final = int(Kind.SENT)
+_RESPONSE: Final = int(Kind.RESPONSE)
+
 _NO_FACTS: Final = RequestFacts(endpoint="other")
 
 
@@ -98,8 +105,8 @@ class Exchange:
             control=control or "",
             request_id=printable(head.request_id),
             trace=trace_parent(head.traceparent) if head.traceparent else None,
-            ttft_target_ns=round(head.slo_ttft_ms * MS),
-            tpot_target_ns=round(head.slo_tpot_ms * MS),
+            ttft_target_ns=round(head.slo_ttft_ms * MS) if head.slo_ttft_ms else 0,
+            tpot_target_ns=round(head.slo_tpot_ms * MS) if head.slo_tpot_ms else 0,
         )
         self._sent_by(head.tenant, head.priority)
 
@@ -184,14 +191,14 @@ class Exchange:
 
     def record(self, kind: int, time_ns: int, payload: bytes) -> None:
         """Any record but those of the answer's body and the end."""
-        if kind == Kind.REQUEST_BODY:
+        if kind == _REQUEST_BODY:
             self._body.add(payload)
-        elif kind == Kind.REQUEST_END:
+        elif kind == _REQUEST_END:
             self.request_end(time_ns, int.from_bytes(payload, "little"))
-        elif kind == Kind.SENT:
+        elif kind == _SENT:
             self.sent(time_ns)
-        elif kind == Kind.RESPONSE:
-            self.response(time_ns, decode_payload(Kind.RESPONSE, payload, ResponseHead))
+        elif kind == _RESPONSE:
+            self.response(time_ns, decode_payload(_RESPONSE, payload, ResponseHead))
         elif kind == Kind.SKIPPED:
             self.skipped(time_ns, int.from_bytes(payload, "little"))
         elif kind in (Kind.BLOCKED, Kind.UNBLOCKED):

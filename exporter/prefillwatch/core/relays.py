@@ -38,6 +38,9 @@ from prefillwatch.wire.tap import (
     decode_payload,
 )
 
+_REQUEST: Final = int(Kind.REQUEST)
+_END: Final = int(Kind.END)
+
 #: More streams of one relay than this are not followed; they still pass through unharmed.
 MAX_EXCHANGES: Final = 65_536
 #: A packet with news of so long ago had waited in the relay, and more of its kind do. Else it is 20 ms old, and lay in
@@ -225,9 +228,9 @@ class Relays:
         try:
             if not stream:
                 self._of_relay(relay, time_ns, kind, payload)
-            elif kind == Kind.REQUEST:
+            elif kind == _REQUEST:
                 self._begin(relay, stream, time_ns, payload)
-            elif kind == Kind.END:
+            elif kind == _END:
                 self._end(relay, stream, time_ns, payload)
             elif exchange := relay.streams.get(stream):
                 exchange.record(kind, time_ns, payload)
@@ -249,7 +252,7 @@ class Relays:
             self._lose_streams(relay, time_ns)
 
     def _begin(self, relay: RelayTap, stream: int, time_ns: int, payload: bytes) -> None:
-        head = decode_payload(Kind.REQUEST, payload, RequestHead)
+        head = decode_payload(_REQUEST, payload, RequestHead)
         asked_for = stream in relay.unsure
         relay.unsure.discard(stream)
         known = relay.streams.get(stream)
@@ -286,7 +289,7 @@ class Relays:
                 relay.unasked.add(stream)
 
     def _end(self, relay: RelayTap, stream: int, time_ns: int, payload: bytes) -> None:
-        end = decode_payload(Kind.END, payload, End)
+        end = decode_payload(_END, payload, End)
         if exchange := relay.streams.get(stream):
             self._finish(relay, stream, exchange, time_ns, end)
 

@@ -22,6 +22,8 @@ _KEY: Final = os.urandom(32)
 def text_fingerprint(text: str) -> tuple[int, ...]:
     """One digest per whole block of `text`."""
     end = min(len(text) // BLOCK_CHARS, MAX_BLOCKS) * BLOCK_CHARS
+    if not end:
+        return ()
     # A lone surrogate is legal in JSON and must not make this fail.
     blocks = (
         text[start : start + BLOCK_CHARS].encode("utf-8", "surrogatepass") for start in range(0, end, BLOCK_CHARS)

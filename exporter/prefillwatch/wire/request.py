@@ -8,7 +8,6 @@ has to tell.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import re
 from typing import Final, TypeVar
@@ -181,6 +180,7 @@ _names = msgspec.json.Decoder(str)
 _flags = msgspec.json.Decoder(bool)
 _counts = msgspec.json.Decoder(int)
 _stream_options: TolerantDecoder[StreamOptions] = TolerantDecoder(StreamOptions)
+_NO_OPTIONS: Final = StreamOptions()
 
 
 _messages: TolerantDecoder[list[Item]] = TolerantDecoder(list[Item])
@@ -281,7 +281,7 @@ def _facts(endpoint: str, body: Body, complete: bool) -> RequestFacts:
     prompts, tokens = _read_all_prompts(endpoint, body, text)
     if endpoint not in _PROMPTS or (endpoint in _CONVERSING and not text.chars and tokens is None):
         prompts = _read_conversation(body, text)
-    options = _stream_options.decode(bytes(body.stream_options)) if _is_said(body.stream_options) else StreamOptions()
+    options = _stream_options.decode(bytes(body.stream_options)) if _is_said(body.stream_options) else _NO_OPTIONS
     complete = complete and text.whole
     stream = _said(body.stream, _flags)
     if stream is None and complete:
@@ -291,17 +291,11 @@ def _facts(endpoint: str, body: Body, complete: bool) -> RequestFacts:
         model=_name(body.model),
         stream=stream,
         prompts=prompts,
-        choices=_first_count(_said(body.n, _counts)) or 1,
+        choices=_count(body.n) or 1,
         prompt_chars=text.chars,
         prompt_tokens=tokens,
         media=text.media,
-        max_tokens=_first_count(
-            0 if endpoint in READING else None,
-            *(
-                _said(raw, _counts)
-                for raw in (body.max_completion_tokens, body.max_tokens, body.max_output_tokens, body.n_predict)
-            ),
-        ),
+        max_tokens=_most_tokens(endpoint, body),
         include_usage=options.include_usage,
         continuous_usage=options.continuous_usage_stats,
         hides_thought=body.include_reasoning is not _NOTHING and _said(body.include_reasoning, _flags) is False,
@@ -324,12 +318,12 @@ def _priority(raw: msgspec.Raw) -> int | None:
 
 
 def _is_said(raw: msgspec.Raw) -> bool:
-    return raw is not _NOTHING and raw not in (_NOTHING, _NULL)  # the first is what most are, and quick
+    return raw is not _NOTHING and raw != _NULL  # the first is what most are, and quick
 
 
 def _said(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T | None:
     """A member's value; None where it is missing or of another kind."""
-    if not _is_said(raw):
+    if raw is _NOTHING:
         return None
     try:
         return decoder.decode(raw)
@@ -345,9 +339,20 @@ def _name(raw: msgspec.Raw) -> str:
     return name if name is not None and len(name) <= _LONGEST_NAME else UNKNOWN_MODEL
 
 
-def _first_count(*values: int | None) -> int | None:
-    """The first that is said and makes sense; 0 does: a request for the prompt's log probabilities alone."""
-    return next((value for value in values if value is not None and 0 <= value < _MAX_COUNT), None)
+def _count(raw: msgspec.Raw) -> int | None:
+    """A number that makes sense; 0 does: a request for the prompt's log probabilities alone."""
+    count = _said(raw, _counts)
+    return count if count is not None and 0 <= count < _MAX_COUNT else None
+
+
+def _most_tokens(endpoint: str, body: Body) -> int | None:
+    """By the first limit that is said."""
+    if endpoint in READING:
+        return 0
+    for raw in (body.max_completion_tokens, body.max_tokens, body.max_output_tokens, body.n_predict):
+        if raw is not _NOTHING and (count := _count(raw)) is not None:
+            return count
+    return None
 
 
 class PromptText:
@@ -461,9 +466,11 @@ def _count_ids(data: bytes, text: PromptText) -> tuple[int, int | None]:
 def _read_conversation(body: Body, text: PromptText) -> int:
     """How many conversations there are."""
     for definitions in (body.tools, body.functions, body.documents):
-        text.add_raw(definitions)
+        if definitions is not _NOTHING:
+            text.add_raw(definitions)
     text.add(_said(body.instructions, _names))
-    _read_content(text.take(body.system, _contents), text)
+    if body.system is not _NOTHING:
+        _read_content(text.take(body.system, _contents), text)
     asked = text.take(body.input, _inputs)
     if isinstance(asked, str):
         text.add(asked)
@@ -472,8 +479,9 @@ def _read_conversation(body: Body, text: PromptText) -> int:
         conversations = text.take(body.messages, _batches) or []
     else:
         conversations = [text.take(body.messages, _messages) or []]
-    for item in itertools.chain(*conversations, asked or ()):
-        _read_item(item, text)
+    for messages in (*conversations, asked or ()):
+        for message in messages:
+            _read_item(message, text)
     return max(1, len(conversations))
 
 
@@ -483,13 +491,17 @@ def _read_item(item: str | Item, text: PromptText) -> None:
         return
     text.mark(f"\n{item.role or ''}\n")
     text.add(item.reasoning or item.reasoning_content)
-    _read_content(item.content, text)
+    if isinstance(item.content, str):  # nearly always
+        text.add(item.content)
+    else:
+        _read_content(item.content, text)
     if item.arguments is not None:
         text.add(item.name)
         text.add(item.arguments)
     _read_content(item.output, text)
-    text.add_raw(item.tool_calls)
-    text.add_raw(item.function_call)
+    for calls in (item.tool_calls, item.function_call):
+        if calls is not _NOTHING:
+            text.add_raw(calls)
 
 
 def _read_content(content: str | list[str | Part] | None, text: PromptText, depth: int = 0) -> None:

@@ -86,6 +86,15 @@ TRANSITIONS: Final = MappingProxyType(
 )
 
 
+#: The same as a list by state of lists by event. It is asked five times per request, and enums are slow keys.
+_NEXT: Final = tuple(tuple(TRANSITIONS.get((state, event)) for event in Event) for state in State)
+# To look a member of an enum up takes as long as all else that an event does.
+_REQUEST_END: Final = Event.REQUEST_END
+_FIRST_TOKEN: Final = Event.FIRST_TOKEN
+_ANSWERED: Final = State.ANSWERED
+_DECODING: Final = State.DECODING
+
+
 class LifecycleError(Exception):
     """An event that cannot happen in the state the request is in."""
 
@@ -108,12 +117,12 @@ class Lifecycle:
 
     def feed(self, event: Event, now_ns: int) -> State:
         """Go to the next state. Raises LifecycleError, and changes nothing, when the table has none."""
-        state = TRANSITIONS.get((self.state, event))
+        state = _NEXT[self.state][event]
         if state is None:
             raise LifecycleError(event, self.state)
-        if event is Event.REQUEST_END:
+        if event is _REQUEST_END:
             self.received_ns = now_ns
-        elif event is Event.FIRST_TOKEN and self.state is State.ANSWERED:
+        elif event is _FIRST_TOKEN and self.state is _ANSWERED:
             self.first_token_ns = now_ns
         self.state = state
         return state
@@ -127,7 +136,7 @@ class Lifecycle:
 
     @property
     def decoding(self) -> bool:
-        return self.state is State.DECODING
+        return self.state is _DECODING
 
 
 Outcome: TypeAlias = Literal[

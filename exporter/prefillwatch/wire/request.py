@@ -318,7 +318,7 @@ def _priority(raw: msgspec.Raw) -> int | None:
 
 
 def _is_said(raw: msgspec.Raw) -> bool:
-    return raw is not _NOTHING and raw != _NULL  # the first is what most are, and quick
+    return raw is not _NOTHING and raw not in (_NOTHING, _NULL)  # the first is what most are, and quick
 
 
 def _said(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T | None:

@@ -67,7 +67,7 @@ class StallWatch:
         self.shortest_ns = round(min(rule.min_gap, rule.always) * NS)
         self.open: dict[int, Stall] = {}
         self._owners: dict[int, Request] = {}
-        self._returned: list[tuple[int, int, Return]] = []
+        self._returned: list[tuple[int, int, tuple[float, int, int, int, int]]] = []  # what makes a `Return`
         self._returns: dict[tuple[int, int], Return] = {}
         self._watched: dict[int, Stall] = {}
         self._last_bursts: dict[int, int] = {}  # token events that ended the stall before
@@ -99,9 +99,10 @@ class StallWatch:
         if tokens:
             each = request.reported_tokens / request.reported_events if request.reported_events else 1.0
             share = max(tokens / each, events)
-        burst = request.events if request.last_ns == request.first_ns else 0
-        before = request.chars if request.events >= self._enough_events else 0
-        self._returned.append((slot, time_ns, Return(share, chars, before, request.events, burst)))
+        events_before = request.events
+        burst = events_before if request.last_ns == request.first_ns else 0
+        chars_before = request.chars if events_before >= self._enough_events else 0
+        self._returned.append((slot, time_ns, (share, chars, chars_before, events_before, burst)))
 
     def leave(self, slot: int) -> Stall | None:
         """The stream is over; its stall if it was in one."""
@@ -126,7 +127,7 @@ class StallWatch:
         returned, self._returned = self._returned, []
         if not self._watched and not long.any():
             return [], []
-        self._returns = {(slot, time_ns): details for slot, time_ns, details in returned}
+        self._returns = {(slot, time_ns): Return(*details) for slot, time_ns, details in returned}
         found: list[Stall] = []
         none: list[Stall] = []
         if self._watched:

@@ -344,7 +344,7 @@ class Ledger:
 
     def silences(self, now_ns: int) -> list[Silence]:
         """What is silent now, and which of it is frozen: the one answer for metrics, API, page and alerts."""
-        return self.causes.watch.silences(now_ns, self.engines.clear_step_ns)
+        return self.causes.watch.silences(now_ns, self.engines.pace_ns)
 
     def _end_requests(self) -> None:
         ended, self._ended = self._ended, []

@@ -169,6 +169,18 @@ def teach(learner: Learner, token_ns: float, tokens: int = 1000, *, sure: bool =
     learner.add([step], [(prompt, step)])
 
 
+def test_busy_times_that_follow_one_another_are_learned_from_together() -> None:
+    learner = Learner()
+    teach(learner, TOKEN_NS)
+    first = learner.engine.cost
+    end_ns = learner._runs[-1].steps[-1].end_ns
+    for later_ms, learned in ((100, False), (240, False), (260, True)):
+        prompt = Prompt("p", end_ns - 5000 * MS, 1000, 1000, first_ns=end_ns + later_ms * MS)
+        step = OpenStep(end_ns - 400 * MS, end_ns + later_ms * MS, 8, CLEAR * MS, long=True)
+        learner.add([step], [(prompt, step)])
+        assert (learner.engine.cost != first) is learned
+
+
 def report(learner: Learner, token_ns: float, tokens: int = 1000) -> None:
     step = OpenStep(0, round(CLEAR * MS + tokens * token_ns), 8, CLEAR * MS, long=True, reported=True)
     step.put(Prompt("p", 0, tokens, tokens), tokens, 0, learner.engine.cost)
@@ -193,7 +205,7 @@ def test_of_single_steps_the_last_two_hundred_and_fifty_six(dearer: int, cost: f
         report(learner, TOKEN_NS)
     for _ in range(dearer):
         report(learner, 2 * TOKEN_NS)
-    learner.resized()
+    learner.resized(learner._steps[-1].shares[0][0])
     assert learner.engine.cost.token_ns == pytest.approx(cost, rel=0.01)
 
 

@@ -151,6 +151,26 @@ def test_no_step_is_measured_across_a_hole() -> None:
     assert feed(heartbeat, (540, "a"), (540, "b"), (550, "a"), (550, "b"), (560, "a")) == [(540, 550, 2)]
 
 
+def test_streams_that_read_together_have_the_pace_of_the_steps() -> None:
+    assert beating("abcd", until=100).pace_ns == 10 * MS
+    half = beating("abcd", until=100)
+    half.joined(4, 100 * MS)  # it has just begun
+    assert half.pace_ns == 10 * MS
+
+
+def test_streams_that_read_one_after_another_have_a_slower_pace_than_the_steps() -> None:
+    heartbeat = Heartbeat(clear_of(10))
+    for slot in range(8):
+        heartbeat.joined(slot, 0)
+    feed(heartbeat, *((10 * number, "abcdefgh"[number % 8]) for number in range(1, 64)))
+    assert heartbeat.clear_step_ns == 10 * MS
+    assert heartbeat.pace_ns == 80 * MS
+
+
+def test_the_pace_is_not_known_before_steps_are() -> None:
+    assert Heartbeat(ClearStep()).pace_ns == 0
+
+
 def test_no_reads_no_steps() -> None:
     heartbeat = Heartbeat(ClearStep())
     assert heartbeat.feed(np.array([], np.int64), np.array([], np.int64)) == []

@@ -297,6 +297,11 @@ class Engines:
         return max(each.heartbeat.clear_step_ns for each in self._all)
 
     @property
+    def pace_ns(self) -> int:
+        """What a token of one stream takes as far as steps tell: of the slowest engine."""
+        return max(each.heartbeat.pace_ns for each in self._all)
+
+    @property
     def closed_ns(self) -> int:
         """Every read up to this moment belongs to a step that is closed."""
         return min(each.heartbeat.closed_ns for each in self._all)

@@ -36,9 +36,10 @@ from prefillwatch.units import NS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: The cost is learned anew when one in so many steps is new, or one in so many busy times is new or known better: a
-#: bound on work.
+#: The cost is learned anew when one in so many steps is new: a bound on work.
 NEWS: Final = 8
+#: From busy times that follow one another it is learned no more often than that: another one.
+LEARNED_EVERY_NS: Final = NS // 4
 
 #: A longer busy time is not packed anew: a bound on work.
 MOST_STEPS: Final = 500
@@ -157,8 +158,8 @@ class Learner:
         "_engine",
         "_known_law",
         "_last_law",
+        "_law_ns",
         "_new_steps",
-        "_news",
         "_policies",
         "_recalled",
         "_refine_at",
@@ -179,7 +180,7 @@ class Learner:
         self._engine = self._recalled = Engine()
         self._dirty = False
         self._known_law: StepLaw | None = None  # of all that is known by now, or nearly all
-        self._news = 0  # busy times that are new, and prompts whose size was corrected, since
+        self._law_ns = 0  # when the last busy time ended that made it be learned anew
         self._last_law: StepLaw | None = None  # that the last busy time had time for
         self._room: float = PROMPTS_AT_ONCE  # for so many prompts more, as of a moment
         self._room_ns = 0
@@ -212,13 +213,7 @@ class Learner:
     def resized(self, prompt: Prompt) -> None:
         """The size of a prompt was corrected."""
         if prompt.taught:
-            self._note_news()
-
-    def _note_news(self) -> None:
-        self._dirty = True
-        self._news += 1
-        if NEWS * self._news >= len(self._runs):
-            self._known_law = None
+            self._dirty, self._known_law = True, None
 
     def add(self, steps: Iterable[OpenStep], finished: Sequence[tuple[Prompt, OpenStep]]) -> None:
         """Take in a finished busy time: its steps, and the prompts with the steps that made their first tokens."""
@@ -233,7 +228,9 @@ class Learner:
                 self._seen += 1
                 for prompt, _ in prompts:
                     prompt.taught = True
-                self._note_news()
+                self._dirty = True
+                if not 0 <= carriers[-1].end_ns - self._law_ns < LEARNED_EVERY_NS:
+                    self._law_ns, self._known_law = carriers[-1].end_ns, None
             run.law = self._last_law = run.bounded(self._law())
 
     def _has_room(self, prompts: int, now_ns: int) -> bool:
@@ -261,7 +258,6 @@ class Learner:
     def _law(self) -> StepLaw:
         """From what is known for sure, or from all there is as long as that is little."""
         if self._known_law is None:
-            self._news = 0
             self._known_law = self._recalled.cost if self._relies_on_others else self._learn_law()
         return self._known_law
 

@@ -23,6 +23,10 @@ from prefillwatch.analysis.arrays import IntArray
 from prefillwatch.analysis.cost import ClearStep
 from prefillwatch.analysis.tuning import DEFAULT, StepClock
 
+#: Steps whose streams are counted for the pace of one stream.
+STEPS_COUNTED: Final = 64
+#: Streams read in steps as long as a step has this part of those that decode: some have just joined, or left.
+IN_STEPS: Final = 0.5
 #: In place of the index of a stream's last read: it read in no batch of late, or in the open step, one batch ago.
 NEVER_READ: Final = -2
 READ_IN_OPEN_STEP: Final = -1
@@ -64,6 +68,7 @@ class Heartbeat:
         "_owed_until_ns",
         "_previous_end_ns",
         "_serial",
+        "_sizes",
         "_streams",
         "_wakes",
         "_widest_spread_ns",
@@ -87,6 +92,7 @@ class Heartbeat:
         self._decoding = 0
         self._leaving = 0
         self._wakes: deque[int] = deque()
+        self._sizes: deque[int] = deque(maxlen=STEPS_COUNTED)  # streams of the last steps
         self.closed_ns = 0
         """Every read up to this moment belongs to a step that is closed."""
 
@@ -94,6 +100,16 @@ class Heartbeat:
     def clear_step_ns(self) -> int:
         """Typical duration of a step that carries no prompt, at the present concurrency; 0 while unknown."""
         return self._clear.expect_ns(self._decoding)
+
+    @property
+    def pace_ns(self) -> int:
+        """What a token of one stream takes as far as steps tell; 0 while unknown. Where streams read one after another
+        and not together, as those of several engines do, a step is the distance of two of them, and says little."""
+        step_ns = self.clear_step_ns
+        if not step_ns or not self._sizes:
+            return step_ns
+        each = sum(self._sizes) / len(self._sizes)
+        return step_ns if each >= IN_STEPS * self._decoding else round(step_ns * self._decoding / each)
 
     @property
     def decoding(self) -> int:
@@ -225,6 +241,7 @@ class Heartbeat:
         if start_ns is None:
             return False
         steps.append(Step(start_ns, end_ns, self._streams))
+        self._sizes.append(self._streams)
         if was_long:
             np.equal(self._mark, self._serial - 1, out=self._owed)
             self._owed_until_ns = end_ns + self._window_ns

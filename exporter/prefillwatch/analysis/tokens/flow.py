@@ -39,9 +39,10 @@ class Flow:
                 old = getattr(self, name)
                 setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         self._last_ns[slot] = 0
-        self._note_delay(slot, first_ns, waited_ns)
         # Many wait for long and are then served as usual: only what is quicker than any engine was held back.
         self._long_ns[slot] = min(waited_ns, round(self._rules.jump * self._rules.quickest_ns))
+        self._until_ns[slot] = until_ns = first_ns + aftermath_ns(waited_ns, self._rules)
+        self._aftermath_end_ns = max(self._aftermath_end_ns, until_ns)
 
     def teaches(self, slot: IntArray, start_ns: IntArray, end_ns: IntArray) -> BoolArray:
         """For gaps in order of slot and time, each given once: whether it shows what a step takes."""
@@ -55,26 +56,25 @@ class Flow:
         before = self._last_ns[slot]
         before[1:] = np.where(first[1:], before[1:], length[:-1])
         teaches = ~long | ((before > 0) & (length <= self._rules.jump * before))
-        # Delays are rare: each stream that has one, or had one of late, is gone through by itself.
-        for index in np.flatnonzero(long | (start_ns < self._until_ns[slot])).tolist():
-            place = int(slot[index])
-            if end_ns[index] <= self._until_ns[place] and length[index] * self._rules.jump < self._long_ns[place]:
-                teaches[index] = False
-        for index in np.flatnonzero(long).tolist():
-            place = int(slot[index])
-            self._note_delay(place, int(end_ns[index]), int(length[index]))
-            until_ns, after = int(self._until_ns[place]), index + 1
-            while after < len(slot) and slot[after] == place and end_ns[after] <= until_ns:
-                if length[after] * self._rules.jump < length[index]:
-                    teaches[after] = False
-                after += 1
+        # Each gap is held against the delay before it of its stream, from this batch or from earlier ones. Streams that
+        # are slow by nature have nothing but delays, so all are looked at together.
+        place = np.arange(len(slot))
+        begin = np.maximum.accumulate(np.where(first, place, 0))
+        delay = np.maximum.accumulate(np.where(long, place, -1))
+        delay = np.concatenate(([-1], delay[:-1]))
+        here = delay >= begin
+        until_ns = end_ns + np.rint(np.minimum(length / self._rules.jump, self._rules.most_aftermath_ns)).astype(
+            np.int64
+        )
+        delay_until_ns = np.where(here, until_ns[delay], self._until_ns[slot])
+        delay_ns = np.where(here, length[delay], self._long_ns[slot])
+        teaches &= (end_ns > delay_until_ns) | (length * self._rules.jump >= delay_ns)
+        if long.any():
+            self._long_ns[slot[long]] = length[long]  # the last of each stream stays
+            self._until_ns[slot[long]] = until_ns[long]
+            self._aftermath_end_ns = max(self._aftermath_end_ns, int(until_ns[long].max()))
         self._last_ns[slot] = length
         return teaches
-
-    def _note_delay(self, slot: int, end_ns: int, length_ns: int) -> None:
-        self._long_ns[slot] = length_ns
-        self._until_ns[slot] = until_ns = end_ns + aftermath_ns(length_ns, self._rules)
-        self._aftermath_end_ns = max(self._aftermath_end_ns, until_ns)
 
 
 def aftermath_ns(delay_ns: int, rules: FlowRules) -> int:

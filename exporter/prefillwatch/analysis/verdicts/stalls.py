@@ -116,10 +116,10 @@ class StallWatch:
         """Reads were lost: whether the gap goes on is unknown."""
         return self.open.pop(slot, None)
 
-    def ended(self, gaps: Gaps, clear_step_ns: int) -> tuple[list[Stall], list[Stall]]:
+    def ended(self, gaps: Gaps, pace_ns: int) -> tuple[list[Stall], list[Stall]]:
         """Stalls that ended with these gaps, and open ones that turned out to be none. The gaps are in order of slot
         and time."""
-        long = self._may_be_stalls(gaps.slot, gaps.end_ns - gaps.start_ns, clear_step_ns)
+        long = self._may_be_stalls(gaps.slot, gaps.end_ns - gaps.start_ns, pace_ns)
         if self.open:
             # Tokens that reached us late can make a silence look longer than it was: its end is looked at all the same.
             first = np.append(True, gaps.slot[1:] != gaps.slot[:-1])[: len(gaps)]
@@ -135,7 +135,7 @@ class StallWatch:
             for slot, read in zip(gaps.slot[watched].tolist(), self._reads(gaps, watched), strict=True):
                 self._watched[slot].after.append(read)
         for index in np.flatnonzero(long).tolist():
-            stall, wrong = self._end(gaps, index, clear_step_ns)
+            stall, wrong = self._end(gaps, index, pace_ns)
             if wrong is not None:
                 none.append(wrong)
             if stall is not None:
@@ -149,14 +149,14 @@ class StallWatch:
         self._returns = {}
         return found, none
 
-    def _may_be_stalls(self, slots: IntArray, lengths_ns: IntArray, clear_step_ns: int) -> BoolArray:
+    def _may_be_stalls(self, slots: IntArray, lengths_ns: IntArray, pace_ns: int) -> BoolArray:
         """Which gaps are so long that they are stalls unless they brought more than one token. Streams that are slow by
         nature have nothing but long gaps: to look at each of those would cost more than all else."""
         long = lengths_ns >= self.shortest_ns
         if long.any():
             which = np.flatnonzero(long)
             baselines = self._book.baselines(slots[which])
-            baselines[np.isnan(baselines)] = clear_step_ns / NS
+            baselines[np.isnan(baselines)] = pace_ns / NS
             long[which] = lengths_ns[which] >= least_seconds_of(self._rule, baselines) * (NS * _SURELY)
         return long
 
@@ -169,7 +169,7 @@ class StallWatch:
             reads.append(ReadAfter(time_ns, events, details.held_back(events) if details is not None else 0.0))
         return reads
 
-    def _end(self, gaps: Gaps, index: int, clear_step_ns: int) -> tuple[Stall | None, Stall | None]:
+    def _end(self, gaps: Gaps, index: int, pace_ns: int) -> tuple[Stall | None, Stall | None]:
         slot, start_ns, end_ns = int(gaps.slot[index]), int(gaps.start_ns[index]), int(gaps.end_ns[index])
         known = self.open.pop(slot, None)
         request = self._owners.get(slot)
@@ -177,7 +177,7 @@ class StallWatch:
             return None, known
         events = int(gaps.events[index])
         details = self._returns.get((slot, end_ns), Return(float(events)))
-        baseline_ns = known.baseline_ns if known else self._baseline_ns(slot, clear_step_ns)
+        baseline_ns = known.baseline_ns if known else self._baseline_ns(slot, pace_ns)
         tokens = max(details.tokens, 1.0)
         if not self._rule.holds((end_ns - start_ns) / NS, baseline_ns / NS, tokens):
             return None, known
@@ -193,15 +193,15 @@ class StallWatch:
         self._watched[slot] = stall
         return stall, None
 
-    def _baseline_ns(self, slot: int, clear_step_ns: int) -> float:
+    def _baseline_ns(self, slot: int, pace_ns: int) -> float:
         baseline = self._book.baseline(slot)
-        return baseline * NS if baseline is not None else float(clear_step_ns)
+        return baseline * NS if baseline is not None else float(pace_ns)
 
-    def silences(self, now_ns: int, clear_step_ns: int) -> list[Silence]:
+    def silences(self, now_ns: int, pace_ns: int) -> list[Silence]:
         """What is silent now, and which of it is frozen. A stream whose own reader takes nothing is left out: we read
         no further for it, and a sleeping laptop is no freeze."""
         slots, seconds = self._book.open_gaps(now_ns)
-        long = self._may_be_stalls(slots, np.rint(seconds * NS).astype(np.int64), clear_step_ns)
+        long = self._may_be_stalls(slots, np.rint(seconds * NS).astype(np.int64), pace_ns)
         found = []
         for slot, silent, frozen in zip(slots.tolist(), seconds.tolist(), long.tolist(), strict=True):
             request = self._owners.get(slot)
@@ -212,11 +212,11 @@ class StallWatch:
             ):
                 continue
             if frozen:
-                frozen = self._rule.holds(silent, self._baseline_ns(slot, clear_step_ns) / NS)
+                frozen = self._rule.holds(silent, self._baseline_ns(slot, pace_ns) / NS)
             found.append(Silence(slot, request, silent, frozen))
         return found
 
-    def lasting(self, now_ns: int, clear_step_ns: int) -> list[Stall]:
+    def lasting(self, now_ns: int, pace_ns: int) -> list[Stall]:
         """Open gaps that count as stalls by now, old and new ones."""
         self._watched = {
             slot: each for slot, each in self._watched.items() if now_ns < each.ended_ns + self._rules.most_aftermath_ns
@@ -225,19 +225,19 @@ class StallWatch:
             return []
         slots, silent_s = self._book.open_gaps(now_ns)
         silences_ns = np.rint(silent_s * NS).astype(np.int64)
-        long = self._may_be_stalls(slots, silences_ns, clear_step_ns)
+        long = self._may_be_stalls(slots, silences_ns, pace_ns)
         if self.open:
             long |= (silences_ns >= self.shortest_ns) & np.isin(slots, list(self.open))
         for index in np.flatnonzero(long).tolist():
             slot, silent_ns = int(slots[index]), int(silences_ns[index])
-            stall = self.open.get(slot) or self._notice(slot, now_ns - silent_ns, silent_ns, clear_step_ns)
+            stall = self.open.get(slot) or self._notice(slot, now_ns - silent_ns, silent_ns, pace_ns)
             if stall is not None:
                 stall.excess_ns = max(0.0, now_ns - stall.started_ns - stall.baseline_ns)
         return list(self.open.values())
 
-    def _notice(self, slot: int, start_ns: int, silent_ns: int, clear_step_ns: int) -> Stall | None:
+    def _notice(self, slot: int, start_ns: int, silent_ns: int, pace_ns: int) -> Stall | None:
         request = self._owners.get(slot)
-        baseline_ns = self._baseline_ns(slot, clear_step_ns)
+        baseline_ns = self._baseline_ns(slot, pace_ns)
         if request is None or not self._rule.holds(silent_ns / NS, baseline_ns / NS):
             return None
         model = self._book.model(slot)

@@ -117,7 +117,7 @@ class StallTracker:
 
     def gaps(self, gaps: Gaps) -> None:
         """Gaps that ended."""
-        found, none = self.watch.ended(gaps, self._engines.clear_step_ns)
+        found, none = self.watch.ended(gaps, self._engines.pace_ns)
         for stall in none:
             self.incidents.drop(stall)
         if found:
@@ -184,7 +184,7 @@ class StallTracker:
             self._sink.incident(incident)
 
     def _look_at_open(self, now_ns: int) -> None:
-        stalls = self.watch.lasting(now_ns, self._engines.clear_step_ns)
+        stalls = self.watch.lasting(now_ns, self._engines.pace_ns)
         if not stalls:
             return
         self._note_surroundings(stalls)

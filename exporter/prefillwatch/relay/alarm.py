@@ -38,9 +38,13 @@ else:
         _check(fd)
         return fd
 
+    _setting: Final = _Setting()
+    _setting_at: Final = ctypes.byref(_setting)
+    _settime: Final = _libc.timerfd_settime
+
     def _set(fd: int, due_ns: int) -> None:
-        setting = _Setting(0, 0, *divmod(due_ns, 1_000_000_000))
-        _check(_libc.timerfd_settime(fd, _ABSOLUTE, ctypes.byref(setting), None))
+        _setting.due_s, _setting.due_ns = divmod(due_ns, 1_000_000_000)
+        _check(_settime(fd, _ABSOLUTE, _setting_at, None))
 
     def _check(result: int) -> None:
         if result < 0:

@@ -123,6 +123,8 @@ class TapWriter:
             if self._builder.size < MAX_PACKET_BYTES // 2:
                 return  # what is left waits for more of its kind, or for room
         self._kept = 0
+        if not self._builder:  # fifty times a second, however slow the streams
+            return
         for packet in self._builder.take_all():
             if self._socket is None:
                 continue

@@ -34,6 +34,7 @@ TESTS: Final = {
     "budget": ("steps/test_budget.py", "steps/test_timeline.py"),
     "timeline": ("steps/test_timeline.py",),
     "cost": ("cost", "steps/test_packing.py", "steps/test_budget.py"),
+    "pressure": ("pressure",),
     "advice": ("cost/test_advice.py", "cost/test_costs.py"),
     "gaps": (
         "../core/test_exchange.py",

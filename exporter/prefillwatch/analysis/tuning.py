@@ -439,7 +439,7 @@ class PressureRules:
         30.0,
         "s",
         "time constant: two periods of an autoscaler that looks every 15 s, and less than any server starts in",
-        "test_gauge, test_formula",
+        "test_gauge",
     )
     interference_s: float = tunable(
         300.0,

@@ -74,8 +74,8 @@ LONG_TOKENS: Final = PROMPT_EDGES[0]
 
 #: From here on a promise is not kept any more.
 PRESSURE: Final = 1.0
-#: To scale for, with room for what comes while another replica starts.
-PRESSURE_TARGET: Final = 0.8
+#: To scale for, with room for what comes while another replica starts: docs/autoscaling.md has what that is worth.
+PRESSURE_TARGET: Final = 0.5
 
 # --- First tokens ---
 

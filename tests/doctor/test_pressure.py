@@ -30,8 +30,8 @@ def test_too_much_load_wants_replicas() -> None:
     capacity, interference = found(1.2, 0.4, ADVICE, queue=8800)
     assert (capacity.seen, interference.seen) == (Seen.YES, Seen.NO)
     assert capacity.remedy == (
-        "more replicas: 24 for every 10 that there are; until then --max-num-queued-tokens 8800 refuses what would "
-        "come too late"
+        "more replicas: at least 12 for every 10 that there are; until then --max-num-queued-tokens 8800 refuses what "
+        "would come too late"
     )
     assert interference.remedy == ""
 

@@ -35,8 +35,7 @@ def _capacity(figures: Figures, ratio: float, numbers: dict[str, Number]) -> Fin
     words = f"The load is {ratio:.2f} times what the promises allow (1 is just kept)."
     if ratio <= limits.PRESSURE:
         return Finding("capacity_pressure", CAPACITY_TITLE, Seen.NO, words, numbers)
-    wanted = math.ceil(10 * ratio / limits.PRESSURE_TARGET)
-    remedy = f"more replicas: {wanted} for every 10 that there are"
+    remedy = f"more replicas: at least {math.ceil(10 * ratio)} for every 10 that there are"
     if figures.advised_queue is not None:
         remedy += f"; until then --max-num-queued-tokens {figures.advised_queue} refuses what would come too late"
     return Finding("capacity_pressure", CAPACITY_TITLE, Seen.YES, words, numbers, remedy, "QueueSaturation")

@@ -73,6 +73,7 @@ class Stall(Delay):
     kind: str = FREEZE
     slot: int = -1
     place: Place | None = None
+    held_against: str = ""  # whose gaps the baseline is of
     tokens: float = 1.0  # that ended it, in units of the stream's average token event
     events: int = 1  # token events in that read
     held_back: float = 0.0  # tokens beyond those that the length of their text betrays

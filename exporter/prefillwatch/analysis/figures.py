@@ -132,6 +132,8 @@ class Figures:
     def steps(self, facts: Iterable[StepFacts]) -> None:
         """Final steps. Where nobody decodes, a step is made up from first tokens and its length is not measured. A step
         serves all models of the server together; it is booked under the one that most streams are of."""
+        facts = list(facts)
+        self._costs.saw(max((step.largest for step in facts), default=0))
         steps = [step for step in facts if step.observed]
         if not steps:
             return

@@ -50,7 +50,13 @@ class Ledger:
         self.engines = Engines(tuning)
         #: Of the first engine; what it has learned is of all.
         self.timeline = self.engines.timeline
-        self.costs = Costs(self.timeline.clear, lambda: self.timeline.engine.cost, self.buckets.edges[0], tuning)
+        self.costs = Costs(
+            self.timeline.clear,
+            lambda: self.timeline.engine.cost,
+            self.timeline.law_apart,
+            self.buckets.edges[0],
+            tuning,
+        )
         watch = StallWatch(settings.stall, self.book, tuning.verdicts, tuning.gaps)
         self.causes = StallTracker(watch, self.engines, self.buckets, sink, settings.wait, self.costs, tuning)
         self.shortest_stall_ns = watch.shortest_ns

@@ -235,6 +235,9 @@ class CostRules:
         "what a prompt may take: at three, 128 tokens took the blame for 316 recomputed",
         "test_costs, recordings",
     )
+    odd_step: float = tunable(
+        3.0, "times the usual excess", "steps with prompts as long vary by as much, and hardly by more", "test_prefill"
+    )
     alike: float = tunable(
         2.0, "times the size", "prompts up to twice or down to half as long cost alike per token", "test_costs"
     )
@@ -349,6 +352,18 @@ class VerdictRules:
     fewest_by_text: float = tunable(
         4.0, "tokens", "where only the length of a text shows it: some words are long", "test_verdict"
     )
+    few_bunched: float = tunable(
+        1.0, "tokens", "in the mean over several streams: no step makes two of each", "test_prices"
+    )
+    usual_price: float = tunable(
+        0.02, "of a clear step", "a prompt's token costs less at every engine that was measured", "test_prices"
+    )
+    odd_price: float = tunable(
+        0.05, "of a clear step", "so much is more than on slow machines with long contexts", "test_prefill"
+    )
+    generous: float = tunable(
+        2.0, "times what is possible", "a silence that prompts may have filled is no certain pause", "test_prices"
+    )
     few_streams: int = tunable(2, "streams", "up to so many the text of one word decides the mean", "test_verdict")
     full_cache: float = tunable(
         0.95, "of the KV cache", "from there on blocks have to be taken from a sequence", "test_verdict"
@@ -397,6 +412,9 @@ class VerdictRules:
         "ns",
         "what speaks about a delay has come by then: held back tokens, own lag, a page every second",
         "test_when_final",
+    )
+    price_patience_ns: int = tunable(
+        10 * NS, "ns", "a verdict on a prompt waits so long for others that show what it should take", "test_prices"
     )
     patience_ns: int = tunable(30 * NS, "ns", "a verdict waits no longer for the timeline", "test_when_final")
 

@@ -14,7 +14,7 @@ SMALLEST = 512
 
 
 def costs(law: StepLaw = LAW) -> Costs:
-    return Costs(ClearStep(), lambda: law, SMALLEST)
+    return Costs(ClearStep(), lambda: law, lambda start_ns, end_ns: (law, SMALLEST), SMALLEST)
 
 
 def steps(count: int, tokens: int, end_ms: float = 0, token_ms: float = 0.1, largest: int = 0) -> list[StepSample]:
@@ -50,36 +50,36 @@ def test_steps_of_late_say_it_where_the_law_lags_behind() -> None:
 
 def test_a_prompt_may_take_twice_what_it_should() -> None:
     known = KnownCost(LAW, 4000)
-    assert costs().at_most_ns([work(1000)], known, 0) == 200 * MS
-    assert costs().at_most_ns([work(1000), work(500)], known, 0) == 300 * MS
-    assert costs().at_most_ns([], known, 0) == 0
+    assert costs().at_most_ns([work(1000)], known, 0).most_ns == 200 * MS
+    assert costs().at_most_ns([work(1000), work(500)], known, 0).most_ns == 300 * MS
+    assert costs().at_most_ns([], known, 0).most_ns == 0
 
 
 def test_attention_over_cached_tokens_counts_as_if_they_were_computed() -> None:
-    assert costs().at_most_ns([work(1000, cached=3000)], KnownCost(LAW, 4000), 0) == 800 * MS
+    assert costs().at_most_ns([work(1000, cached=3000)], KnownCost(LAW, 4000), 0).most_ns == 800 * MS
 
 
 def test_a_prompt_longer_than_any_may_take_the_more() -> None:
-    assert costs().at_most_ns([work(6000)], KnownCost(LAW, 1000), 0) == 6 * 600 * MS
+    assert costs().at_most_ns([work(6000)], KnownCost(LAW, 1000), 0).most_ns == 6 * 600 * MS
 
 
 def test_short_prompts_put_no_bound_on_a_long_one() -> None:
-    assert costs().at_most_ns([work(6000)], KnownCost(LAW, SMALLEST), 0) == math.inf
+    assert costs().at_most_ns([work(6000)], KnownCost(LAW, SMALLEST), 0).most_ns == math.inf
 
 
 def test_while_nothing_is_learned_only_short_prompts_are_bounded() -> None:
     unlearned = KnownCost()
-    assert costs().at_most_ns([work(SMALLEST)], unlearned, 0) == 0
-    assert costs().at_most_ns([work(SMALLEST + 1)], unlearned, 0) == math.inf
-    assert costs().at_most_ns([work(25, size_known=False)], unlearned, 0) == math.inf  # a picture
+    assert costs().at_most_ns([work(SMALLEST)], unlearned, 0).most_ns == 0
+    assert costs().at_most_ns([work(SMALLEST + 1)], unlearned, 0).most_ns == math.inf
+    assert costs().at_most_ns([work(25, size_known=False)], unlearned, 0).most_ns == math.inf  # a picture
 
 
 def test_steps_with_prompts_as_long_raise_the_bound_those_of_others_do_not() -> None:
     found = costs()
     found.add(0, steps(3, 1000, token_ms=0.4, largest=8000))
     known = KnownCost(LAW, 8000)
-    assert found.at_most_ns([work(5000)], known, 1) == pytest.approx(2 * 2000 * MS)
-    assert found.at_most_ns([work(3000)], known, 1) == 600 * MS
+    assert found.at_most_ns([work(5000)], known, 1).most_ns == pytest.approx(2 * 2000 * MS)
+    assert found.at_most_ns([work(3000)], known, 1).most_ns == 600 * MS
 
 
 def test_steps_within_a_delay_do_not_speak_for_it() -> None:
@@ -87,9 +87,9 @@ def test_steps_within_a_delay_do_not_speak_for_it() -> None:
     found.add(0, steps(3, 1000, end_ms=500, token_ms=0.4))
     known = KnownCost(LAW, 1000)
     during, after = (400 * MS, 600 * MS), (500 * MS, 900 * MS)
-    assert found.at_most_ns([work(1000)], known, *during) == 200 * MS
-    assert found.at_most_ns([work(1000)], known, 400 * MS) == 200 * MS  # it lasts
-    assert found.at_most_ns([work(1000)], known, *after) == pytest.approx(800 * MS)
+    assert found.at_most_ns([work(1000)], known, *during).most_ns == 200 * MS
+    assert found.at_most_ns([work(1000)], known, 400 * MS).most_ns == 200 * MS  # it lasts
+    assert found.at_most_ns([work(1000)], known, *after).most_ns == pytest.approx(800 * MS)
 
 
 def test_a_prompt_alone() -> None:

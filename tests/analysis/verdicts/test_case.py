@@ -30,7 +30,7 @@ class Scene:
     def __init__(self) -> None:
         self.evidence = EvidenceLog()
         engines = Engines()
-        costs = Costs(engines.timeline.clear, StepLaw, SMALLEST)
+        costs = Costs(engines.timeline.clear, StepLaw, lambda start_ns, end_ns: (StepLaw(), 0), SMALLEST)
         watch = StallWatch(StallRule(), GapBook())
         self.builder = CaseBuilder(watch, engines, self.evidence, costs, StreamIntervals(), SMALLEST)
         self.stall = self.stalled(START, END)

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from prefillwatch.analysis.arrays import FloatArray
+from prefillwatch.analysis.arrays import FloatArray, IntArray
 from prefillwatch.analysis.cost.advice import Advice, Server, advise
 from prefillwatch.analysis.cost.clear_step import ClearStep
 from prefillwatch.analysis.cost.law import StepLaw
@@ -57,10 +57,20 @@ class KnownCost(NamedTuple):
     largest: int = 0
 
 
+class Bound(NamedTuple):
+    """How long prompts can have kept the engine busy, in nanoseconds."""
+
+    #: By what prompts about as long were seen to take; None: none was seen.
+    likely_ns: float | None
+    #: Where a longer prompt may be dearer than any that was seen; without end where nothing bounds it.
+    most_ns: float
+
+
 class Costs:
     """The law of one engine, and the last steps of each model.
 
-    ``law_of_busy_times`` hands out the law as it is learned by now, where busy times are packed (`steps.budget`).
+    ``law_of_busy_times`` hands out the law as it is learned by now, where busy times are packed (`steps.budget`);
+    ``law_apart`` the same without what happened between two moments, and the largest prompt that it is of.
     ``smallest`` prompts, in tokens, are short by any measure (the first edge of the prompt buckets).
     """
 
@@ -68,11 +78,13 @@ class Costs:
         self,
         clear: ClearStep,
         law_of_busy_times: Callable[[], StepLaw],
+        law_apart: Callable[[int, int], tuple[StepLaw, int]],
         smallest: int,
         tuning: Tuning = DEFAULT,
     ) -> None:
         self.clear = clear
         self._law = law_of_busy_times
+        self._law_apart = law_apart
         self._smallest = smallest
         self._rules = tuning.cost
         self._advice = tuning.advice
@@ -87,7 +99,11 @@ class Costs:
             samples = self._models[model] = StepSamples(self._rules)
         samples.add(steps)
         self._typical = None
-        self._largest = max(self._largest, max((step.largest for step in steps), default=0))
+        self.saw(max((step.largest for step in steps), default=0))
+
+    def saw(self, largest: int) -> None:
+        """A final step had so large a prompt in it, whether its length was measured or not."""
+        self._largest = max(self._largest, largest)
 
     def newest(self, model: int, most: int) -> list[StepSample]:
         """The last steps of a model, those without a prompt first; at most so many of either kind."""
@@ -110,6 +126,12 @@ class Costs:
         """By now."""
         return KnownCost(self._law(), self._largest)
 
+    def known_apart(self, before: KnownCost, start_ns: int, end_ns: int) -> KnownCost:
+        """What is known of costs by now, but for what happened between these moments, if that is more than was known
+        ``before``: a first prompt is judged by those that came after it."""
+        law, largest = self._law_apart(start_ns, end_ns)
+        return KnownCost(law, largest) if law.known and largest >= before.largest else before
+
     def expected_ns(self, tokens: int, before: int = 0) -> float:
         """Time beyond clear steps for so many uncached prompt tokens that follow ``before`` tokens in the KV cache: by
         the law, and no less than the steps of late took per token. 0 while nothing is known."""
@@ -125,24 +147,28 @@ class Costs:
 
     def at_most_ns(
         self, prompts: Sequence[PromptWork], known: KnownCost, start_ns: int, end_ns: int | None = None
-    ) -> float:
+    ) -> Bound:
         """How long these prompts can have kept the engine busy between two moments (``end_ns`` None: it lasts), by
         what was known before. Without bound where nothing is learned that would bound them."""
         if not prompts:
-            return 0.0
+            return Bound(0.0, 0.0)
         unseen = UNSEEN_TOKENS * sum(not each.size_known for each in prompts)
         whole = sum(each.uncached for each in prompts) + unseen
         largest = max(each.prompt for each in prompts)
+        token_ns, step_ns = self._alike_ns(largest, start_ns, end_ns)
+        alike_ns = token_ns * (sum(each.tokens for each in prompts) + unseen)
+        # How many tokens each of those steps had is not sure while little is learned, but how long they took is.
+        likely_ns = max(self._rules.slack * alike_ns, self._rules.odd_step * step_ns)
         if not known.law.known:
-            return math.inf if whole > self._smallest else 0.0
-        if largest > self._smallest >= known.largest:
-            return math.inf  # short prompts say nothing about a long one
+            return Bound(likely_ns or None, math.inf if whole > self._smallest else 0.0)
         expected_ns = sum(known.law.most_ns(each.tokens, each.cached, each.prompt) for each in prompts)
         expected_ns += known.law.expect_ns(unseen)
-        alike_ns = self._alike_ns(largest, start_ns, end_ns) * sum(each.tokens for each in prompts)
+        if largest > self._smallest >= known.largest:
+            return Bound(likely_ns or None, math.inf)  # short prompts tell nothing about a long one
         # A token costs the more the longer its prompt, at worst in proportion; short prompts do not show it.
         dearer = largest / max(known.largest, self._smallest)
-        return max(self._rules.slack, dearer) * max(expected_ns, alike_ns)
+        likely_ns = self._rules.slack * max(expected_ns, alike_ns)
+        return Bound(likely_ns, likely_ns * max(1.0, dearer / self._rules.slack))
 
     def _typical_ns(self) -> float:
         """Median excess per prompt token of the steps of late; 0 while there are too few."""
@@ -150,14 +176,14 @@ class Costs:
             self._typical = self._median(samples.per_token_ns() for samples in self._models.values())
         return self._typical
 
-    def _alike_ns(self, largest: int, start_ns: int, end_ns: int | None) -> float:
-        """The same of the steps whose largest prompt was about as large, those that ended between these moments left
-        out: a delay must not speak for itself.
+    def _alike_ns(self, largest: int, start_ns: int, end_ns: int | None) -> tuple[float, float]:
+        """The same, and the excess of a step, of the steps whose largest prompt was about as large, those that ended
+        between these moments left out: a delay must not speak for itself.
 
         The law is for all sizes and lags behind: attention makes a token of a long prompt several times as dear as one
         of a short prompt, and that shows in it only after many prompts. Steps of a like kind say it at once.
         """
-        found = []
+        found, excess = [], []
         for samples in self._models.values():
             sizes, ends_ns = samples.largest_and_ends()
             alike = (sizes * self._rules.alike >= largest) & (sizes <= self._rules.alike * largest)
@@ -165,10 +191,11 @@ class Costs:
             if end_ns is not None:
                 apart |= ends_ns > end_ns
             found.append(samples.per_token_ns()[alike & apart])
-        return self._median(found)
+            excess.append(samples.excess_ns()[alike & apart])
+        return self._median(found), self._median(excess)
 
-    def _median(self, per_token_ns: Iterable[FloatArray]) -> float:
-        values = np.concatenate([*per_token_ns, np.empty(0)])
+    def _median(self, arrays: Iterable[FloatArray | IntArray]) -> float:
+        values = np.concatenate([*arrays, np.empty(0)])
         return float(np.median(values)) if len(values) >= self._rules.fewest_alike else 0.0
 
     # --- What a step takes ---

@@ -70,6 +70,11 @@ class StepSamples:
             self._law = straight_line(mixed[3], mixed[1], quiet_ns, self._rules)
         return self._law
 
+    def excess_ns(self) -> IntArray:
+        """Time beyond a clear step of all steps with prompts."""
+        excess_ns: IntArray = self._mixed.kept()[2]
+        return excess_ns
+
     def per_token_ns(self) -> FloatArray:
         """Excess per prompt token of all steps with prompts."""
         _, _, excess_ns, tokens, _ = self._mixed.kept()

@@ -94,6 +94,9 @@ class Run:
         seen = any(last >= self.begin and prompt.gone_ns is None for prompt, last in self.prompts)
         self.shows_budget = seen and len(self.steps) <= MOST_STEPS
 
+    def touches(self, start_ns: int, end_ns: int) -> bool:
+        return bool(self.steps) and self.steps[0].start_ns < end_ns and start_ns < self.steps[-1].end_ns
+
     def busy(self) -> Busy:
         """What it says about the cost. Once its prompts are placed, the steps without any do not count."""
         tokens, context = 0, 0.0
@@ -260,6 +263,16 @@ class Learner:
         if self._known_law is None:
             self._known_law = self._recalled.cost if self._relies_on_others else self._learn_law()
         return self._known_law
+
+    def law_apart(self, start_ns: int, end_ns: int) -> tuple[StepLaw, int]:
+        """The law of what did not happen between these moments, before them or after, and the largest prompt in it."""
+        runs = [run for run in self._runs if run.whole and not run.touches(start_ns, end_ns)]
+        steps = [step for step in self._steps if step.end_ns <= start_ns or step.start_ns >= end_ns]
+        prompts = [prompt for run in runs for prompt, _ in run.prompts]
+        prompts += [prompt for step in steps for prompt, _ in step.shares]
+        singles = [Busy(1, step.tokens, step.token_contexts, step.excess_ns) for step in steps]
+        law = low_quantile_law([*(run.busy() for run in runs), *singles], self._tuning.cost)
+        return law, max((prompt.tokens for prompt in prompts), default=0)
 
     def _learn_law(self) -> StepLaw:
         size_error = self._tuning.packing.size_error

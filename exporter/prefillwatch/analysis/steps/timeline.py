@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from prefillwatch.analysis.arrays import IntArray
-from prefillwatch.analysis.cost import ClearStep
+from prefillwatch.analysis.cost import ClearStep, StepLaw
 from prefillwatch.analysis.steps.budget import Learner
 from prefillwatch.analysis.steps.engine_reported import shares_of_totals
 from prefillwatch.analysis.steps.history import Columns, Overlap, StepHistory, joined, largest_during
@@ -266,6 +266,11 @@ class PrefillTimeline:
     def recall(self, engine: Engine) -> None:
         """What another learned about this engine counts until enough was seen here."""
         self._learner.recall(engine)
+
+    def law_apart(self, start_ns: int, end_ns: int) -> tuple[StepLaw, int]:
+        """What prompts cost by all that is known by now but what happened between these moments, and the largest prompt
+        that this is known of."""
+        return self._learner.law_apart(start_ns, end_ns)
 
     def in_service_now(self) -> list[tuple[Hashable, int]]:
         """Requests whose prompts are probably in the step that is running now, and the sizes of those prompts."""

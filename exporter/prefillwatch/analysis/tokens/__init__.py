@@ -3,7 +3,7 @@
 from prefillwatch.analysis.tokens.concurrency import LEVEL_LABELS, ConcurrencyMeter, LevelTotals
 from prefillwatch.analysis.tokens.correlation import GapPromptCorrelation
 from prefillwatch.analysis.tokens.flow import Flow, StepFlow
-from prefillwatch.analysis.tokens.gaps import GapBatch, GapBook
+from prefillwatch.analysis.tokens.gaps import OF_STREAM, GapBatch, GapBook
 from prefillwatch.analysis.tokens.intervals import StreamIntervals
 from prefillwatch.analysis.tokens.pending import Gaps, PendingGaps
 from prefillwatch.analysis.tokens.read_log import MOST_READS, ReadLog
@@ -17,6 +17,7 @@ from prefillwatch.analysis.tokens.windows import (
 __all__ = [
     "LEVEL_LABELS",
     "MOST_READS",
+    "OF_STREAM",
     "ConcurrencyMeter",
     "Flow",
     "GapBatch",

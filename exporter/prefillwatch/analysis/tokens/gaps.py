@@ -45,6 +45,20 @@ class GapBatch(NamedTuple):
     read_events: IntArray
 
 
+#: What a gap can be held against: the median of the clear gaps of its own stream or of its model, or the lower quartile
+#: of all gaps of its model.
+OF_STREAM: Final = "clear gaps of the stream"
+OF_MODEL: Final = "clear gaps of the model"
+OF_QUICKEST: Final = "quickest gaps of the model"
+
+
+class Yardstick(NamedTuple):
+    """What a token takes when nothing disturbs its stream; None while that is not known."""
+
+    seconds: float | None
+    of: str
+
+
 class SequenceTotals(NamedTuple):
     """What the book knows of one sequence."""
 
@@ -275,8 +289,17 @@ class GapBook:
     def baseline(self, slot: int) -> float | None:
         """Seconds per token of this sequence when undisturbed, else of its model, else what the quickest gaps of the
         model take while none is undisturbed; None while nothing of this is known."""
+        return self.yardstick(slot).seconds
+
+    def yardstick(self, slot: int) -> Yardstick:
+        """`baseline`, and whose it is."""
         own = self._baselines.of_slot(slot)
-        return own if own is not None else self._of_model(self.model(slot))
+        if own is not None:
+            return Yardstick(own, OF_STREAM)
+        clear = self._baselines.of_model(self.model(slot))
+        if clear is not None:
+            return Yardstick(clear, OF_MODEL)
+        return Yardstick(self._baselines.of_disturbed(self.model(slot)), OF_QUICKEST)
 
     def _of_model(self, model: int) -> float | None:
         clear = self._baselines.of_model(model)

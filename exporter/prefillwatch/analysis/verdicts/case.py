@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -30,6 +31,7 @@ class InService(NamedTuple):
     shares: tuple[Share, ...]
     tokens: int
     possible_s: float
+    likely_s: float | None
     guessed: bool = False
 
 
@@ -76,6 +78,14 @@ class CaseBuilder:
         answered = stall.evidence.get("server_answered_meanwhile") and stall.evidence.get("ends_at_first_token")
         self.page_answers_in_prefill |= stall.cause == PREFILL and bool(answered)
 
+    def judged_for_good(self, stalls: Sequence[Stall]) -> None:
+        """What was learned since speaks, too, where little was known before."""
+        if self._engines.several or not stalls[0].evidence.get("price_not_seen_before"):
+            return
+        cost = self._costs.known_apart(stalls[0].cost, stalls[0].started_ns, stalls[0].ended_ns)
+        for stall in stalls:
+            stall.cost = cost
+
     def note_left_out(self, stall: Stall) -> None:
         """Its stream came back to the batch: if it had been preempted, its tokens were computed again just then."""
         if self._is_placed(stall):  # else streams of another engine may have gone on
@@ -92,6 +102,8 @@ class CaseBuilder:
         preemptions = _preemptions(before, after)
         caught_up, by_text, withheld = _caught_up(stalls, self._rules)
         asked_for, asked_for_ns = self._evidence.controls.during(start_ns, end_ns)
+        # Some engines read prompts apart, and hand on what they made when the clear step after them is over.
+        end_spread_ns = self._rules.spread_ns + stall.baseline_ns
         beside_ns = self._rules.beside_a_hole_ns
         case = Case(
             gap=(end_ns - start_ns) / NS,
@@ -115,8 +127,10 @@ class CaseBuilder:
             bursts=self._watch.bursts_around(stall, end_ns),
             prefill_tokens=service.tokens,
             prefill_possible=service.possible_s,
+            prefill_likely=service.likely_s,
             cost_known=stall.cost.law.known,
             prefill_guessed=service.guessed,
+            waiting_possible=self._waiting_possible(stall),
             recomputed_tokens=self._recomputed(stall),
             gauges_known=known,
             preemptions=preemptions or 0.0,
@@ -130,13 +144,15 @@ class CaseBuilder:
             page_silent=self._evidence.pages.silent(start_ns, end_ns, self._rules),
             page_answers_in_prefill=self.page_answers_in_prefill,
             unread_work=self._timeline.unread.during(start_ns, end_ns),
-            departed=self._departed(start_ns, end_ns),
+            departed=bool(self._departed(start_ns, end_ns)),
             more_running=self._more_running(start_ns, end_ns),
             doubtful=any(each.doubtful for each in self._evidence.requests.in_flight_over(end_ns)),
             hole_near=self._evidence.holes.worst(start_ns - beside_ns, end_ns + beside_ns) > 0,
             pace_known=self._watch.flows(stall),
+            held_against=stall.held_against,
             ends_at_first_token=any(
-                abs(share.request.served_ns - stall.ended_ns) <= self._rules.spread_ns for share in service.shares
+                -self._rules.spread_ns <= stall.ended_ns - share.request.served_ns <= end_spread_ns
+                for share in service.shares
             ),
             asked_for=asked_for if asked_for_ns >= self._rules.most * (end_ns - start_ns) else "",
             asked_for_part=asked_for_ns / max(1, end_ns - start_ns),
@@ -146,18 +162,52 @@ class CaseBuilder:
     # --- Prompts ---
 
     def _in_service(self, stall: Stall) -> InService:
-        found = self._weigh(stall, self._members(stall))
-        if found.possible_s * NS >= stall.excess_ns or not stall.ended_ns or self._timeline.engine.proven:
+        members = self._members(stall)
+        found = self._weigh(stall, members)
+        if found.possible_s * NS >= stall.excess_ns:
             return found
-        # How the engine fills its steps is not known yet, so any waiting request may have been in them.
+        quick_ns = round(self._rules.quick * stall.baseline_ns)
+        departed = {
+            each: each.uncached_tokens
+            for each in self._departed(stall.started_ns, stall.ended_ns or NEVER)
+            if not self._passed_over(each, self._steps(stall), stall.started_ns, quick_ns)
+        }
+        if departed and stall.cost.law.known:
+            read_on = self._weigh(stall, members | departed)
+            if read_on.possible_s * NS >= stall.excess_ns:
+                return read_on._replace(guessed=True)
+        if not stall.ended_ns or self._timeline.engine.proven:
+            return found
+        # How the engine fills its steps is not known yet, so any waiting request may have been in them: those that were
+        # done then, and the one that was done next. More are hardly begun with at a time.
         until_ns = stall.ended_ns - self._rules.spread_ns
-        through = (
+        through = [
             each
             for each in self._in_flight(stall)
             if each.waited_until(until_ns) and not self._is_past_prefill(each, stall)
-        )
-        waiting = self._weigh(stall, {each: each.uncached_tokens for each in through})
-        return waiting._replace(guessed=True) if waiting.possible_s * NS >= stall.excess_ns else found
+        ]
+        done = [each for each in through if each.served_ns and each.served_ns <= stall.ended_ns + self._rules.spread_ns]
+        rest = [each for each in through if each not in done]
+        done += [each for each in rest if not each.shows_first]  # that they are done would not show
+        rest = [each for each in rest if each.shows_first]
+        done += sorted(rest, key=lambda each: each.served_ns or each.over_ns or NEVER)[:1]
+        waiting = self._weigh(stall, {each: each.uncached_tokens for each in done})
+        if waiting.possible_s * NS < stall.excess_ns:
+            return found
+        shares = shares_of({each: each.uncached_tokens for each in through})
+        return waiting._replace(shares=shares, guessed=True)
+
+    def _waiting_possible(self, stall: Stall) -> float:
+        """For how long everything that waited when the gap began can have kept the engine busy, in whatever order it
+        was read: with all tokens that are not known to be cached."""
+        until_ns = stall.started_ns + round(stall.baseline_ns)
+        requests = [each for each in self._in_flight(stall, until_ns) if not self._is_past_prefill(each, stall)]
+        if not all(each.text_only for each in requests):
+            return math.inf
+        possible_s = self._weigh(stall, {each: each.most_uncached_tokens for each in requests}).possible_s
+        if all(each.most_uncached_tokens <= self._smallest for each in requests):
+            return possible_s
+        return (self._rules.generous if stall.cost.law.trusted else self._rules.generous**2) * possible_s
 
     def _weigh(self, stall: Stall, tokens: dict[Request, int]) -> InService:
         """With the longest time, generously, that these prompts can have kept the engine busy."""
@@ -171,8 +221,9 @@ class CaseBuilder:
             )
             for request, each in tokens.items()
         ]
-        possible_ns = self._costs.at_most_ns(prompts, stall.cost, stall.started_ns, stall.ended_ns or None)
-        return InService(shares_of(tokens), sum(tokens.values()), possible_ns / NS)
+        bound = self._costs.at_most_ns(prompts, stall.cost, stall.started_ns, stall.ended_ns or None)
+        likely_s = bound.likely_ns / NS if bound.likely_ns is not None else None
+        return InService(shares_of(tokens), sum(tokens.values()), bound.most_ns / NS, likely_s)
 
     def _is_past_prefill(self, request: Request, stall: Stall) -> bool:
         """Whether an answer that is not streamed was being written when the stall began: the engine had gone on with
@@ -180,7 +231,7 @@ class CaseBuilder:
         if request.shows_first or not stall.baseline_ns:
             return False
         quick_ns = round(self._rules.quick * stall.baseline_ns)
-        return self._steps(stall).went_on(request.sent_ns + self._on_its_way_ns, stall.started_ns, quick_ns)
+        return self._passed_over(request, self._steps(stall), stall.started_ns, quick_ns)
 
     def _members(self, stall: Stall) -> dict[Request, int]:
         """Whose prompts were in service, and how many tokens of each."""
@@ -213,9 +264,9 @@ class CaseBuilder:
         span = np.array([stall.started_ns]), np.array([stall.ended_ns])
         return bool(self._timeline_of(stall).in_service(*span).tokens[0])
 
-    def _in_flight(self, stall: Stall) -> list[Request]:
-        """Requests without a first token when it began, but for those that turned out to be on another engine."""
-        then = self._evidence.requests.in_flight_over(stall.started_ns)
+    def _in_flight(self, stall: Stall, at_ns: int = 0) -> list[Request]:
+        """Requests without a first token when it began, or at a moment; none that proved to be on another engine."""
+        then = self._evidence.requests.in_flight_over(at_ns or stall.started_ns)
         if not self._engines.several or not self._is_placed(stall):
             return then
         return [each for each in then if each.place is None or each.place.engine in (NOWHERE, stall.engine)]
@@ -223,33 +274,37 @@ class CaseBuilder:
     def _stood_still(self, stall: Stall, start_ns: int, end_ns: int) -> bool:
         """Whether a prompt that takes far less than the gap got no first token in it."""
         gap_ns = end_ns - start_ns
+        stood_still = False
         for request in self._in_flight(stall):
             if self._engines.several and request.place is None:
                 continue  # it may wait for another engine
             if not request.shows_first or not request.waited_until(end_ns - self._rules.spread_ns):
                 continue  # an answer that is not streamed does not show how far it is
-            if not request.size_known:
-                continue
+            if request.most_uncached_tokens > self._smallest or not request.size_known:
+                return False  # it may have been read, and all others have waited for that
             if stall.cost.law.known:
                 tokens = request.most_uncached_tokens
                 most_ns = stall.cost.law.most_ns(tokens, request.cached_tokens, request.prompt_tokens)
-                short = self._costs.slack * most_ns < gap_ns / 2
+                stood_still |= self._costs.slack * most_ns < gap_ns / 2
             else:
-                short = request.most_uncached_tokens <= self._smallest
-            if short:
-                return True
-        return False
+                stood_still = True
+        return stood_still
 
-    def _departed(self, start_ns: int, end_ns: int) -> bool:
-        """Whether a prompt whose client left may still have been read: many servers go on with it."""
+    def _departed(self, start_ns: int, end_ns: int) -> list[Request]:
+        """Prompts whose clients left, and which may still have been read: many servers go on with them."""
+        found = []
         for request in self._evidence.requests.left_since(start_ns - self._rules.departed_ns, end_ns):
-            if not request.abandoned:
+            if not request.abandoned or request.sent_ns > start_ns:
                 continue
-            if start_ns - request.over_ns <= self._costs.slack * self._costs.expected_ns(request.uncached_tokens):
-                return True
-            if not self._costs.known.law.known and request.uncached_tokens > self._smallest:
-                return True
-        return False
+            may_take_ns = self._costs.slack * self._costs.expected_ns(request.uncached_tokens)
+            unlearned = not self._costs.known.law.known and request.uncached_tokens > self._smallest
+            if unlearned or start_ns - request.over_ns <= may_take_ns:
+                found.append(request)
+        return found
+
+    def _passed_over(self, request: Request, steps: StepLog, until_ns: int, quick_ns: int) -> bool:
+        """Whether the engine went on with steps too short for a prompt after it had come: it was not being read."""
+        return steps.went_on(request.sent_ns + self._on_its_way_ns, until_ns, quick_ns)
 
     def _more_running(self, start_ns: int, end_ns: int) -> bool:
         """Whether the server had requests that did not come through us."""

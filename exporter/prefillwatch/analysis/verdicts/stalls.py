@@ -20,6 +20,8 @@ from prefillwatch.analysis.tuning import DEFAULT, GapRules, VerdictRules
 from prefillwatch.analysis.verdicts.bursts import Bursts
 from prefillwatch.units import NS
 
+#: What a gap is held against where nothing is known of its stream and model.
+CLEAR_STEP: Final = "a clear step"
 #: A gap shorter than this part of the least that would be a stall is none, whatever the rounding.
 _SURELY: Final = 1 - 1e-9
 
@@ -177,12 +179,13 @@ class StallWatch:
             return None, known
         events = int(gaps.events[index])
         details = self._returns.get((slot, end_ns), Return(float(events)))
-        baseline_ns = known.baseline_ns if known else self._baseline_ns(slot, pace_ns)
+        baseline_ns, of = (known.baseline_ns, known.held_against) if known else self._yardstick(slot, pace_ns)
         tokens = max(details.tokens, 1.0)
         if not self._rule.holds((end_ns - start_ns) / NS, baseline_ns / NS, tokens):
             return None, known
         stall = known or Stall(request=request, model=int(gaps.model[index]), started_ns=start_ns, slot=slot)
         stall.started_ns, stall.ended_ns, stall.tokens, stall.baseline_ns = start_ns, end_ns, tokens, baseline_ns
+        stall.held_against = of
         stall.excess_ns = max(0.0, end_ns - start_ns - tokens * baseline_ns)
         stall.events, stall.held_back = events, details.held_back(events)
         stall.burst_before = self._last_bursts.get(slot, details.first_burst)
@@ -193,9 +196,10 @@ class StallWatch:
         self._watched[slot] = stall
         return stall, None
 
-    def _baseline_ns(self, slot: int, pace_ns: int) -> float:
-        baseline = self._book.baseline(slot)
-        return baseline * NS if baseline is not None else float(pace_ns)
+    def _yardstick(self, slot: int, pace_ns: int) -> tuple[float, str]:
+        """The baseline, and whose it is."""
+        seconds, of = self._book.yardstick(slot)
+        return (seconds * NS, of) if seconds is not None else (float(pace_ns), CLEAR_STEP)
 
     def silences(self, now_ns: int, pace_ns: int) -> list[Silence]:
         """What is silent now, and which of it is frozen. A stream whose own reader takes nothing is left out: we read
@@ -212,7 +216,7 @@ class StallWatch:
             ):
                 continue
             if frozen:
-                frozen = self._rule.holds(silent, self._baseline_ns(slot, pace_ns) / NS)
+                frozen = self._rule.holds(silent, self._yardstick(slot, pace_ns)[0] / NS)
             found.append(Silence(slot, request, silent, frozen))
         return found
 
@@ -237,11 +241,12 @@ class StallWatch:
 
     def _notice(self, slot: int, start_ns: int, silent_ns: int, pace_ns: int) -> Stall | None:
         request = self._owners.get(slot)
-        baseline_ns = self._baseline_ns(slot, pace_ns)
+        baseline_ns, of = self._yardstick(slot, pace_ns)
         if request is None or not self._rule.holds(silent_ns / NS, baseline_ns / NS):
             return None
         model = self._book.model(slot)
         stall = Stall(request=request, model=model, started_ns=start_ns, slot=slot, baseline_ns=baseline_ns)
+        stall.held_against = of
         self.open[slot] = stall
         self._bursts.gap(slot, start_ns, start_ns + silent_ns, self._book.totals(slot).events)
         return stall

@@ -236,11 +236,20 @@ class StallTracker:
         for group in _together(ripe, self._rules.judged_together_ns):
             if self._engines.several:
                 self._measured(group)  # their engine may be known better by now
+            self._cases.judged_for_good(group)
             self._judge(group, now_ns)
+            if self._may_learn_more(group, now_ns):
+                self._pending += group
+                continue
             for stall in group:
                 self.incidents.settle(stall, now_ns)
                 self._write(stall)
             self._cases.note_final(group[0])
+
+    def _may_learn_more(self, group: Sequence[Stall], now_ns: int) -> bool:
+        """Whether a prompt is suspected, but no other like it was seen yet: the next ones show what it should take."""
+        unsure = any(each.evidence.get("price_not_seen_before") for each in group)
+        return unsure and now_ns < group[0].ended_ns + self._rules.price_patience_ns
 
     def _judge(self, group: Sequence[Stall], now_ns: int) -> None:
         """One verdict for stalls that began and ended together, but for those whose clients held them up."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from prefillwatch.analysis.delays import Evidence
+from prefillwatch.analysis.tokens import OF_STREAM
 from prefillwatch.analysis.tuning import DEFAULT, VerdictRules
 from prefillwatch.contract.causes import (
     BUFFERING,
@@ -57,7 +58,9 @@ class Case:
     # Prompts in service
     prefill_tokens: int = 0
     prefill_possible: float = 0.0  # seconds that they can have taken at most
+    prefill_likely: float | None = math.inf  # the same by prompts about as long; None: none was seen
     cost_known: bool = False
+    waiting_possible: float = 0.0  # generously, of all that waited when the gap began
     prefill_guessed: bool = False  # the engine's order is not known, so all that waited were taken to be in service
     # Upstream
     recomputed_tokens: int = 0  # of streams that came back to the batch with the end of this gap
@@ -76,6 +79,7 @@ class Case:
     doubtful: bool = False  # requests of which records were lost
     # Sureness
     hole_near: bool = False  # records were lost around the gap
+    held_against: str = OF_STREAM  # whose gaps the baseline is of
     pace_known: bool = True  # a stream flowed for a while, so that its usual gap is known
     ends_at_first_token: bool = False  # of one of the prompts in service
     asked_for: str = ""  # why somebody wanted the engine to stand still, through us
@@ -119,22 +123,51 @@ class Case:
     @property
     def busy(self) -> bool:
         """The engine may have worked on something that we do not see."""
-        return self.unread_work or self.departed or self.more_running or self.doubtful
+        waiting = self.excess <= self.waiting_possible
+        return self.unread_work or self.departed or self.more_running or self.doubtful or waiting
 
     @property
-    def _is_bounded(self) -> bool:
-        return self.cost_known and math.isfinite(self.prefill_possible)
+    def is_bounded(self) -> bool:
+        return math.isfinite(self.prefill_possible)
+
+    @property
+    def unseen(self) -> bool:
+        """No prompt about as long was seen."""
+        return self.prefill_likely is None
+
+    @property
+    def unusual(self) -> bool:
+        """No prompt about as long was seen, and a token of this one would cost more than one usually does beside what a
+        step takes."""
+        return self.unseen and self.excess > self.rules.usual_price * self.baseline * self.prefill_tokens
+
+    @property
+    def odd_price(self) -> bool:
+        """… and more than one does anywhere."""
+        return self.unseen and self.excess > self.rules.odd_price * self.baseline * self.prefill_tokens
+
+    @property
+    def unlikely(self) -> bool:
+        """Longer than was seen of prompts about as long."""
+        return self.prefill_likely is not None and self.excess > self.prefill_likely
+
+    @property
+    def some_bunched(self) -> bool:
+        """More tokens came at once than a step makes, though not as many as had been due."""
+        few = self.streams <= self.rules.few_streams
+        return self.by_text >= (self.rules.fewest_by_text if few else self.rules.few_bunched)
 
     def evidence(self) -> Evidence:
         """Everything that speaks for or against something, ready for JSON."""
         known: Evidence = {
             "gap_seconds": round(self.gap, 4),
+            "baseline_of": self.held_against,
             "common_silence_seconds": round(self.common_silence, 4),
             "engine_steps_inside": self.other_steps,
             "tokens_withheld": round(self.withheld, 1),
             "tokens_caught_up": round(max(self.caught_up, self.by_text), 1),
             "prefill_tokens_in_service": self.prefill_tokens,
-            "prefill_possible_seconds": round(self.prefill_possible, 4) if self._is_bounded else None,
+            "prefill_possible_seconds": round(self.prefill_possible, 4) if self.is_bounded else None,
             "prefill_cost_known": self.cost_known,
             "prefill_guessed": self.prefill_guessed,
             "engine_gauges_known": self.gauges_known,
@@ -145,6 +178,7 @@ class Case:
         if self.engine_sure < 1.0:
             known["engine_sureness"] = round(self.engine_sure, 3)
         optional: Evidence = {
+            "price_not_seen_before": self.unusual and _prefill(self),
             "client_blocked_seconds": round(self.blocked, 4),
             "own_lag_seconds": round(self.own_lag, 4),
             "tap_records_lost": self.records_lost,
@@ -202,6 +236,11 @@ def _buffering(case: Case) -> bool:
     return case.bunched and not case.merged and (case.in_bursts or case.left_out)
 
 
+def _withheld(case: Case) -> bool:
+    """Of one stream while others flow: a parser may wait for the end of something, on purpose."""
+    return case.bunched and case.merged and case.left_out and case.streams == 1
+
+
 def _frontend(case: Case) -> bool:
     return case.bunched
 
@@ -244,9 +283,11 @@ def _certain(_: Case) -> float:
 
 
 def _for_prefill(case: Case) -> float:
-    """That a prompt was there, and dear enough, is enough; what a host that stops leaves behind speaks against it."""
-    points = 2.5 + case.ends_at_first_token + 0.5 * (case.cost_known and not case.prefill_guessed)
-    points -= 2.5 * (not case.pace_known)
+    """That a prompt was there, and dear enough, is enough; what a host that stops leaves behind speaks against it, and
+    so does a price that was not seen before."""
+    surprise = case.unlikely or case.odd_price
+    points = 2.5 + case.ends_at_first_token + 0.5 * (not case.prefill_guessed and not case.unlikely and not case.unseen)
+    points -= 2.5 * (not case.pace_known) + 1.5 * case.some_bunched + 0.5 * case.unseen + 1.75 * surprise
     if case.page_silent:
         points -= 2.0 if case.page_answers_in_prefill else 1.0
     return points
@@ -260,7 +301,8 @@ def _for_bunched(case: Case) -> float:
 
 def _for_preemption(case: Case) -> float:
     """A stream that seems left out beside a hole in our records may have been read there."""
-    return 2.0 + case.preempted - case.hole_near
+    unsure = case.hole_near or (case.held_against != OF_STREAM and case.left_out)
+    return 2.0 + case.preempted - unsure
 
 
 def _for_engine_pause(case: Case) -> float:
@@ -275,6 +317,7 @@ _RULES: Final[tuple[tuple[str, Callable[[Case], bool], Callable[[Case], float]],
     (CLIENT, _client, _certain),
     (ENGINE_PAUSE, _asked_for, _certain),
     (BUFFERING, _buffering, _for_bunched),
+    (UNATTRIBUTED, _withheld, _certain),
     (FRONTEND, _frontend, _for_bunched),
     (PREEMPTION, _preempted_alone, _for_preemption),
     (UNATTRIBUTED, _left_out, _certain),

@@ -77,7 +77,7 @@ class TestFile:
         [
             pytest.param(1500, 320.0, "prefill", id="what such a prompt takes here"),
             pytest.param(450, 110.0, "prefill", id="a small one, but dear tokens"),
-            pytest.param(700, 1800.0, "engine_pause", id="ten times what it takes"),
+            pytest.param(700, 1800.0, "unattributed", id="ten times what it takes"),
         ],
     )
     def test_the_verdict_is_that_of_one_who_knows_the_server(

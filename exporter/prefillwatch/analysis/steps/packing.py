@@ -231,8 +231,12 @@ class Packing:
         if not step.long or not there:
             return rest
         tokens = self.fitting(step, prompt, rest)
-        if self.law.known and step.excess_ns < self.too_short_ns(step.expected_ns + self.law.expect_ns(tokens)):
-            return rest  # begun with, it would have had all there was room for
+        # Begun with, it would have had all there was room for. A law of few steps may be wrong by far: by it, only what
+        # is shorter than two clear steps is too short.
+        expected_ns = step.expected_ns + self.law.expect_ns(tokens)
+        is_short = self.law.known and step.excess_ns < self.too_short_ns(expected_ns)
+        if is_short and (self.law.trusted or step.excess_ns < step.clear_ns):
+            return rest
         if tokens:
             step.put(prompt, tokens, prompt.tokens - rest, self.law)
         return rest - tokens

@@ -46,6 +46,8 @@ OPEN_LABELS = {
     "reason": "json",
     "version": "0.1.0",
 }
+#: Labels of what a replica shows only where the settings ask for it.
+ASKED_FOR = {"tenant", "priority"}
 PAGES = 12
 
 
@@ -55,7 +57,8 @@ def pages(interval: float) -> list[bytes]:
     shown = []
     for scrape in range(PAGES):
         for spec in TABLE:
-            _advance(registry, spec, scrape, interval)
+            if ASKED_FOR.isdisjoint(label.name for label in spec.labels):
+                _advance(registry, spec, scrape, interval)
         shown.append(render(registry.snapshot())[0])
     return shown
 

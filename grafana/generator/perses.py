@@ -16,7 +16,7 @@ from grafana.generator.panels import Answer, Column, Density, Lines, Listing, Pa
 
 Json = dict[str, Any]
 
-#: The project that the boards are made in; another one is a matter of `percli apply --project`.
+#: The project that the boards are made in; another one is named when they are applied.
 PROJECT: Final = "prefillwatch"
 _UNITS: Final[Mapping[str, Json]] = {
     "s": {"unit": "seconds", "decimalPlaces": 3},

@@ -1,4 +1,4 @@
-"""For every test: a machine that is busy with something else is no fault of the code, and what was seen to pass passes."""
+"""For every test: a machine that is busy with something else is no fault of the code, and examples stay the same."""
 
 from __future__ import annotations
 
